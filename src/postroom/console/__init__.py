@@ -1,0 +1,1 @@
+"""Shows: what a person sees, from the command line on."""

@@ -1,0 +1,1 @@
+"""One file a command or family of commands, loaded when it runs."""

@@ -1,0 +1,1 @@
+"""Remembers: the files of this machine, their folders, locks and stores."""
