@@ -1,0 +1,290 @@
+"""Who may import whom: the table of the design, held against every import in the package.
+
+Every import counts: at the top of a module, inside a function, under TYPE_CHECKING, through
+`import_module` with a literal name. Only a table of names read at run time (the registries in
+`transports/__init__.py`, `console/cli.py` and the package's own) is out of sight here.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+import postroom
+
+PACKAGE = Path(postroom.__file__).parent
+
+GROUND = ("errors", "state.files", "state.processes")
+
+FOLDERS = ("core", "state", "neighbours", "console", "console.commands")
+"""Folders that hold nothing but a sentence: what is imported from one is a module in it."""
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # The first row that fits a module counts. `x.*` means every module of the folder x, and not x itself.
+    "errors": (),
+    "ask": (),
+    "core.*": ("errors", "core.*"),  # and only downward: RANKS
+    "arguments": ("core.*", "errors"),
+    "present": ("core.*", "errors"),
+    "transport": ("core.*", "errors"),
+    "client": ("core.*", "errors"),
+    "state.files": ("errors",),
+    "state.processes": ("errors",),
+    "directory": ("core.*", "errors", "state.record"),
+    "state.directory": ("core.*", "errors", "state.*", "directory"),
+    "state.memory_directory": ("core.*", "errors", "state.*", "directory"),
+    "state.*": ("core.*", "errors", "state.*"),  # and only downward: RANKS
+    "neighbours.*": ("core.*", *GROUND),
+    "transports": ("transport", "core.*", "errors", "transports.*"),
+    "transports.uds": ("transport", "core.*", *GROUND, "transports.uds.*"),  # one transport in several files
+    "transports.uds.*": ("transport", "core.*", *GROUND, "transports.uds.*"),
+    "transports.*": ("transport", "core.*", *GROUND),
+    "origins": ("core.*", "directory", "transport"),
+    "agents": ("core.*", "state.*", "errors", "transport", "client", "transports", "neighbours"),
+    "session": (
+        *("core.*", "state.*", "errors", "directory", "origins"),
+        *("transport", "client", "transports", "neighbours"),
+    ),
+    "control": (
+        *("session", "core.*", "errors", "arguments", "present", "transport"),
+        *("state.processes", "state.roster"),
+    ),
+    "opening": (
+        *("session", "control", "ask", "core.*", "state.*", "errors", "transport"),
+        *("transports", "transports.*"),
+    ),
+    "clients": ("clients.*", "client", "errors"),
+    "clients.*": ("session", "control", "ask", "client", "core.*", "errors", "clients.hooks"),
+    "console.*": ("*",),  # another console module's insides apart, as everywhere: no private names
+    "__main__": ("ask", "errors", "console.*"),
+    **dict.fromkeys(FOLDERS, ()),
+}
+
+RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "core": (
+        ("message", "address", "scrub"),
+        ("frames", "settings", "envelope", "refusals", "index"),
+        ("wire", "contract", "resolve", "inbound", "loops", "queues", "holds", "tasks", "listing"),
+        ("route", "inbox"),
+    ),
+    "state": (
+        ("files", "processes", "record", "schema", "keeping", "config", "tasklist"),
+        ("places", "tenure", "names", "store_files", "memory_store"),
+        ("belongings", "database"),
+        ("readings", "journal"),
+        ("roster", "store"),
+        ("directory",),
+        ("memory_directory",),
+    ),
+}
+"""Core and state, from the ground up: a module imports only from the rows above its own."""
+
+RANK = {
+    f"{folder}.{name}": rank
+    for folder, rows in RANKS.items()
+    for rank, names in enumerate(rows)
+    for name in names
+}
+
+PURE = frozenset(
+    "__future__ base64 bisect collections dataclasses datetime difflib enum functools hashlib heapq itertools json math"
+    " operator re string types typing unicodedata".split()
+)
+"""All of the standard library that the core may use: no I/O, clock, randomness or logging comes with it.
+
+`datetime` is here for writing times that were given; its clocks are CLOCKS.
+"""
+
+CLOCKS = ("datetime.now", "datetime.today", "datetime.utcnow", "date.today")
+
+STANDARD = sys.stdlib_module_names | {"_sha2"}
+"""The standard library, with what versions newer than the running one have."""
+
+THIRD_PARTY: dict[str, tuple[str, ...]] = {
+    "core.wire": ("msgspec",),
+    "transports.nats": ("nats",),
+    "clients.mcp": ("mcp",),
+}
+
+STREAMS = frozenset(
+    "open_connection open_unix_connection start_server start_unix_server"
+    " StreamReader StreamReaderProtocol StreamWriter".split()
+)
+"""asyncio's streams cost five times the listener on the event loop (12.24): they appear nowhere."""
+
+
+def module_of(file: Path) -> str:
+    """`core.message` for core/message.py, `core` for core/__init__.py, nothing for the package itself."""
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imports(tree: ast.Module, module: str, is_folder: bool) -> Iterator[tuple[str, str]]:
+    """Each import as (whole module name, name taken from it or nothing)."""
+    here = ["postroom", *filter(None, module.split("."))]
+    if not is_folder:
+        here.pop()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from ((alias.name, "") for alias in node.names)
+            case ast.ImportFrom():
+                start = here[: len(here) + 1 - node.level] if node.level else []
+                source = ".".join([*start, *filter(None, [node.module])])
+                yield from ((source, alias.name) for alias in node.names)
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]):
+                if ast.unparse(node.func) in {"import_module", "importlib.import_module", "__import__"}:
+                    yield name, ""
+            case _:
+                pass
+
+
+def row_for(module: str) -> tuple[str, ...] | None:
+    """What the table lets a module import; None for a module that it does not know."""
+    if module.startswith(("core.", "state.")) and module not in RANK:
+        return None
+    return next((may for row, may in MAY_IMPORT.items() if fnmatchcase(module, row)), None)
+
+
+def of_one_folder(module: str, target: str) -> bool:
+    """Whether both have a place in the ranks of the same folder."""
+    return module in RANK and target in RANK and module.partition(".")[0] == target.partition(".")[0]
+
+
+def complaints(module: str, source: str, modules: set[str], *, is_folder: bool = False) -> list[str]:
+    """What a module's source does against the table, as sentences; `modules` are all that exist."""
+    tree = ast.parse(source)
+    may = row_for(module)
+    if may is None:
+        return [
+            f"{module} is not in the table: give it a row in MAY_IMPORT (a core module: a place in RANKS)"
+        ]
+    said: list[str] = []
+    for origin, name in imports(tree, module, is_folder):
+        top, _, rest = origin.partition(".")
+        if (origin, name) == ("postroom", "__version__"):
+            continue
+        if top != "postroom":
+            if top in STANDARD:
+                if module.startswith("core.") and top not in PURE:
+                    said.append(f"{module} imports {origin}, which is not in PURE")
+            elif top not in THIRD_PARTY.get(module, ()):
+                said.append(f"{module} imports {origin}: only {THIRD_PARTY} may use another's library")
+            continue
+        target = ".".join(filter(None, (rest, name)))
+        if target not in modules and rest not in FOLDERS:
+            target = rest
+            if name.startswith("_"):
+                said.append(f"{module} takes {name} out of {target}, which is private there")
+        if not target:
+            said.append(f"{module} imports {name} from the package itself and not from its module")
+        elif not any(fnmatchcase(target, row) for row in may):
+            said.append(f"{module} imports {target}; it may import {', '.join(may) or 'nothing of ours'}")
+        elif of_one_folder(module, target) and RANK[target] >= RANK[module]:
+            said.append(f"{module} imports {target}, which does not lie below it in RANKS")
+    for node in ast.walk(tree):
+        name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "name", None)
+        if isinstance(node, ast.Attribute | ast.Name | ast.alias) and name in STREAMS:
+            said.append(f"{module} uses {name}: no streams, the listener stands on the event loop (12.24)")
+        if (
+            module.startswith("core.")
+            and isinstance(node, ast.Attribute)
+            and ast.unparse(node).endswith(CLOCKS)
+        ):
+            said.append(f"{module} asks a clock, {ast.unparse(node)}: in the core, time is an argument")
+    return said
+
+
+FILES = {module_of(file): file for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module])
+def test_a_module_imports_only_what_the_table_lets_it(module: str) -> None:
+    file = FILES[module]
+    said = complaints(module, file.read_text(), set(FILES), is_folder=file.name == "__init__.py")
+    assert said == []
+
+
+def test_the_package_itself_imports_nothing_when_it_is_loaded() -> None:
+    """Its imports are for type checkers, or inside the function that loads a name."""
+    body = ast.parse(FILES[""].read_text()).body
+    loaded = [node.module for node in body if isinstance(node, ast.ImportFrom)]
+    assert loaded == ["__future__"]
+    assert not any(isinstance(node, ast.Import) for node in body)
+
+
+EXISTING = {
+    *(
+        "errors",
+        "ask",
+        "session",
+        "client",
+        "core",
+        "core.message",
+        "core.address",
+        "core.envelope",
+        "core.wire",
+    ),
+    *("core.inbox", "core.resolve", "state", "state.files", "state.store", "transports", "transports.uds"),
+    *("transports.memory", "console", "console.cli", "console.doctor"),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "says"),
+    [
+        ("mystery", "", "mystery is not in the table"),
+        ("core.mystery", "", "core.mystery is not in the table"),
+        ("ask", "import postroom.errors", "ask imports errors"),
+        ("ask", "def f():\n    from .core.message import Message", "ask imports core.message"),
+        ("core.message", "import os.path", "core.message imports os.path"),
+        ("core.message", "if TYPE_CHECKING:\n    import asyncio", "core.message imports asyncio"),
+        ("core.message", "import datetime\ndatetime.datetime.now()", "core.message asks a clock"),
+        ("core.resolve", "from postroom.session import Session", "core.resolve imports session"),
+        ("core.message", "from postroom.core.address import x", "does not lie below it"),
+        ("core.envelope", "from postroom.core import wire", "does not lie below it"),
+        ("core.resolve", "from . import inbox", "does not lie below it"),
+        ("core.resolve", "import msgspec", "core.resolve imports msgspec"),
+        ("session", "import msgspec", "session imports msgspec"),
+        ("session", "from postroom.transports import uds", "session imports transports.uds"),
+        ("session", "import_module('postroom.transports.uds')", "session imports transports.uds"),
+        (
+            "transports.uds",
+            "from postroom.transports.memory import Hub",
+            "transports.uds imports transports.memory",
+        ),
+        ("transports.uds", "from postroom.state import store", "transports.uds imports state.store"),
+        ("transports.uds", "import asyncio\nasyncio.start_unix_server", "no streams"),
+        ("transports.uds", "from asyncio import StreamReader as R", "no streams"),
+        ("state.files", "from postroom.core.message import Message", "state.files imports core.message"),
+        ("console.cli", "from postroom.console.doctor import _look", "private there"),
+        ("console.cli", "from postroom import Session", "from the package itself"),
+        ("console.cli", "import rich", "console.cli imports rich"),
+    ],
+)
+def test_the_table_has_teeth(module: str, source: str, says: str) -> None:
+    said = complaints(module, source, EXISTING)
+    assert len(said) == 1
+    assert says in said[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("core.wire", "import msgspec\nfrom postroom.core import message\nfrom .envelope import Frame"),
+        ("core.inbox", "from dataclasses import dataclass\nfrom postroom.core.resolve import Resolved"),
+        (
+            "session",
+            "from postroom import transports\nfrom postroom.state.store import Store\nimport asyncio",
+        ),
+        ("transports.uds", "import socket\nfrom postroom.errors import WireError"),
+        ("console.cli", "from postroom.session import Session\nfrom postroom.console import doctor"),
+    ],
+)
+def test_the_table_lets_pass(module: str, source: str) -> None:
+    assert complaints(module, source, EXISTING) == []
