@@ -1,0 +1,308 @@
+"""The records that every layer speaks: Message, Origin, Receipt, Notice, Refusal.
+
+They hold values and nothing else: no I/O, no clock. A `repr` is one honest status line: it names ids,
+states and sizes and never shows the text of a message.
+
+Times are integers, milliseconds since the epoch, and come in as arguments. A state of a message is one of
+`RECEIVER_STATES` or `SENDER_STATES`; which may follow which is the table `TRANSITIONS` (11.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Lease",
+    "Message",
+    "Near",
+    "Notice",
+    "Origin",
+    "Party",
+    "Pin",
+    "Receipt",
+    "Refusal",
+    "Status",
+    "Step",
+]
+
+OriginKind = Literal[
+    "user", "coordinator", "peer", "agent", "teammate", "lead", "observer", "own_child", "system"
+]
+PermissionClass = Literal["bypassing", "prompting"]
+Priority = Literal["now", "next", "later"]
+PartyKind = Literal["session", "agent", "teammate"]
+ReceiptStatus = Literal["queued", "written", "accepted", "resumed", "unknown"]
+State = Literal[
+    "received",
+    "accepted",
+    "held",
+    "refused",
+    "duplicate",
+    "throttled",
+    "full",
+    "denied",
+    "expired",
+    "evicted",
+    "leased",
+    "consumed",
+    "answered",
+    "removed",
+    "queued",
+    "written",
+    "resumed",
+    "unknown",
+    "failed",
+]
+
+TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
+    {
+        "received": frozenset({"accepted", "held", "refused", "duplicate", "throttled", "full"}),
+        "held": frozenset({"accepted", "denied", "expired", "evicted"}),
+        "accepted": frozenset({"leased", "removed"}),
+        # A lease that is given back makes the message accepted again, marked redelivered.
+        "leased": frozenset({"consumed", "accepted"}),
+        "consumed": frozenset({"answered"}),
+    }
+)
+"""Receiver side: from a state to those that may follow it (11.1). A state that is absent here is final.
+
+`removed` is the one addition to chapter 11's figure: unread mail that retention took (03.46)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who a queued item comes from, as the receiver established it, never as the text says (04.15).
+
+    Attributes:
+        kind: what sort of sender.
+        identity: the key by which this sender is known here. A verified peer: its session id. Anybody
+            else: `process:<pid>:<start>`, the connecting process; ids settle per identity (03.8).
+        verified: True only where the receiver checked it against the connection's credentials.
+        name: the sender's name; a claim while `verified` is False. None: it gave none.
+        address: where an answer goes (`uds:/…/123.sock`); None: it cannot be answered.
+        transport: the scheme that carried it, such as `uds`.
+        stated_class: the permission class that the sender states, a claim (03.5).
+    """
+
+    kind: OriginKind
+    identity: str
+    verified: bool = False
+    name: str | None = None
+    address: str | None = None
+    transport: str = "uds"
+    stated_class: PermissionClass | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message in an inbox.
+
+    Attributes:
+        msg_id: the sender's id of it.
+        text: what the sender wrote, exactly; scrubbed only when it is shown to a model (04.7).
+        origin: who it comes from.
+        received_at: epoch milliseconds, the receiver's clock.
+        summary: a preview for people, at most 200 code points.
+        sent_at: the sender's own time, a claim, as it came.
+        in_reply_to: the id of the message that this one answers.
+        priority: `next` or `later`; a peer's `now` reads as `next` (05.21).
+        hop_chain: tokens of the sessions that this thread of messages passed through (03.66).
+        state: where it stands, see `TRANSITIONS`.
+        redelivered: True when it was handed out before and came back.
+        held: True when a person or a settings change released it from a hold.
+        approved_by: `user` when a person released it.
+    """
+
+    msg_id: str
+    text: str = field(repr=False)
+    origin: Origin
+    received_at: int
+    summary: str | None = field(default=None, repr=False)
+    sent_at: str | None = None
+    in_reply_to: str | None = None
+    priority: Priority = "next"
+    hop_chain: tuple[str, ...] = field(default=(), repr=False)
+    state: State = "received"
+    redelivered: bool = False
+    held: bool = False
+    approved_by: str | None = None
+
+    def moved(self, state: State) -> Message:
+        """Returns this message in another state; ValueError for a step that `TRANSITIONS` lacks."""
+        if state not in TRANSITIONS.get(self.state, frozenset()):
+            raise ValueError(f"a message that is {self.state} cannot become {state}")
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """Somebody who can be written to, as a result names them (01.31)."""
+
+    name: str
+    ref: str
+    kind: PartyKind = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What a name meant in a conversation: normal form → identity (02.17)."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What is known after a send: never `delivered`, never `read` (01.31).
+
+    Attributes:
+        status: `queued` (its inbox acknowledged), `written`, `accepted`, `resumed`, or `unknown` (the
+            write began and no answer came).
+        msg_id: the id under which the message travels, and may be sent again.
+        to: whom it went to.
+        note: one sentence that says what this status does and does not mean.
+        pin: the pin that this send made or confirmed.
+        waiting: how many messages wait for the sender itself.
+        warnings: sentences about this send (one way, confusable name, a place not checked, …).
+    """
+
+    status: ReceiptStatus
+    msg_id: str
+    to: Party
+    note: str
+    pin: Pin | None = None
+    waiting: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """A candidate that an error names: `name [ref]` with what tells it apart (01.30)."""
+
+    name: str
+    ref: str
+    kind: PartyKind = "session"
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A call that was answered with no (01.7). A value, not an exception.
+
+    Attributes:
+        code: stable, from the table of chapter 01 or 10.
+        message: one sentence: what was wrong.
+        hint: one sentence: what to do next.
+        candidates: at most three, best first.
+        more: how many further candidates there were.
+        msg_id: set where a message id was already given out.
+    """
+
+    code: str
+    message: str
+    hint: str = ""
+    candidates: tuple[Near, ...] = ()
+    more: int = 0
+    msg_id: str | None = None
+
+    def __str__(self) -> str:
+        """The one paragraph that a model or a person reads (01.30)."""
+        return f"{self.message} {self.hint}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A message from the system itself to a sender (03.49): about one of its messages, or an idle session.
+
+    Attributes:
+        kind: `held`, `delivered`, `denied`, `expired`, `dropped`, `renamed`, `idle`, …
+        at: epoch milliseconds.
+        msg_id: the message that it is about, if it is about one.
+        about: the name of the session that it is about.
+        detail: a sentence.
+    """
+
+    kind: str
+    at: int
+    msg_id: str | None = None
+    about: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one `take` handed over.
+
+    Attributes:
+        id: what `confirm` and `release` name it by; empty when it holds no message.
+        messages: in the order in which they are to be read.
+        notices: what the system says about this session's own messages.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    notices: tuple[Notice, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.messages or self.notices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a session knows of itself (10.27, 10.30).
+
+    Attributes:
+        name, ref, session_id: who it is.
+        peer_address: where it accepts messages; None while it has no inbox, `problems` says why.
+        permission_class: derived from the mode (chapter 03).
+        mode: the permission mode.
+        inbound: the effective inbound setting, None for none.
+        inbound_scope: which scope set it.
+        queued: messages that wait to be taken.
+        held: messages that wait for a person.
+        problems: sentences for the person.
+        counts: what was ignored or failed since the start, by kind.
+    """
+
+    name: str
+    ref: str
+    session_id: str
+    peer_address: str | None
+    permission_class: str = "prompting"
+    mode: str = "default"
+    inbound: str | None = None
+    inbound_scope: str = "default"
+    queued: int = 0
+    held: int = 0
+    problems: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One row of a session's journal: a message came into a state, when, and why (11.1).
+
+    Attributes:
+        msg_id: which message.
+        at: epoch milliseconds.
+        where: the name of the session in whose journal it stands.
+        state: the state that it came into.
+        detail: the reason or the counterpart, in words; never message text.
+    """
+
+    msg_id: str
+    at: int
+    where: str
+    state: str
+    detail: str = ""
+
+
+def iso(at: int) -> str:
+    """Renders epoch milliseconds as `2026-11-30T10:15:02Z`, whole seconds in UTC (04.1)."""
+    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
