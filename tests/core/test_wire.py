@@ -556,3 +556,45 @@ def test_report_45_ten_megabytes_with_their_newline_in_one_read_are_refused() ->
     for again in (lambda: reader.feed(b"{}\n"), lambda: reader.feed(b""), reader.rest):
         with pytest.raises(LineTooLong):
             again()
+
+
+@pytest.mark.rule("05.14")
+def test_bytes_that_are_no_characters_are_bounded_too() -> None:
+    assert read([b"\x80" * MAX_LINE] * 4) == ([b"\x80" * 4 * MAX_LINE], False)
+    assert read([b"\x80" * MAX_LINE] * 4 + [b"\x80"]) == ([], True)
+
+
+@pytest.mark.rule("05.14")
+def test_whole_lines_before_a_long_one_are_handed_out_first() -> None:
+    for tail in (b"x" * (MAX_LINE + 1), b"x" * (MAX_LINE + 1) + b"\n{}\n"):
+        reader = LineReader()
+        assert reader.feed(b'{"a":1}\n\n{"b":2}\n' + tail) == [b'{"a":1}', b'{"b":2}']
+        assert reader.too_long
+        with pytest.raises(LineTooLong):
+            reader.feed(b"\n")
+
+
+@pytest.mark.rule("05.14")
+def test_the_count_starts_anew_with_each_line() -> None:
+    half = b"x" * (MAX_LINE // 2)
+    assert read([half, half + b"\n" + half, half + b"\n", half]) == ([half * 2, half * 2, half], False)
+
+
+def test_blank_lines_are_skipped_and_carriage_returns_stay() -> None:
+    assert read([b"\n", b" \t\r\n", b"a\r\n\n\nb\n \n", b"\r\n", b"c"]) == ([b"a\r", b"b", b"c"], False)
+    assert read([b"a\n \r"]) == ([b"a"], False)
+    assert read([]) == ([], False)
+
+
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"\r\n", b" ", b"{}"]), max_size=12))
+def test_however_a_stream_is_cut_its_lines_are_the_same(chunks: list[bytes]) -> None:
+    stream = b"".join(chunks)
+    whole = read([stream])
+    assert read(chunks) == whole
+    assert read([stream[place : place + 1] for place in range(len(stream))]) == whole
+    assert whole[0] == [part for part in stream.split(b"\n") if part.strip()]
+
+
+@pytest.mark.rule("01.19")
+def test_what_we_send_is_shorter_than_what_a_neighbour_takes() -> None:
+    assert MAX_SENT == 1_000_000 < MAX_LINE
