@@ -549,3 +549,461 @@ def test_a_session_seen_here_and_beyond_is_answered_as_the_one_here() -> None:
 
 
 # ── pins ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.17")
+def test_a_plain_send_pins_the_name_to_the_identity() -> None:
+    pins = Pins()
+    index = Index([session("a", "Api Worker"), agent("b", "bob")])
+    for to, form, identity in (("api_worker", "api-worker", "a"), ("bob", "bob", "b")):
+        answer = taken(resolve(to, index, pins=pins))
+        pin = Pin(name=answer.candidate.name, identity=identity)
+        assert pins.made(to, answer) == ((form, pin),)
+        assert pins.judge(form) == pin
+        assert resolve(to, index, pins=pins) == answer
+    assert len(pins) == 2
+    assert pins.judge("nobody", "bob") == Pin(name="bob", identity="b")
+    assert pins.judge("nobody") is None
+    assert Pins(pins.items()).items() == pins.items()
+
+
+@pytest.mark.rule("02.17")
+def test_a_teammate_is_pinned_only_where_it_was_selected_by_its_ref() -> None:
+    pins = pins_of(ann="s")
+    index = Index([teammate("t", "ann"), session("s", "ann")])
+    assert Pins().made("ann", taken(resolve("ann", index))) == ()
+    to = shown("ann", ref_of("t"))
+    pins.made(to, taken(resolve(to, index, pins=pins)))
+    assert who(resolve("ann", index, pins=pins)) == "t"
+
+
+@pytest.mark.rule("02.18")
+def test_a_pinned_name_that_comes_to_another_identity_is_refused() -> None:
+    pins = pins_of(api="a")
+    index = Index([session("b", "api", where="/srv/b"), session("a", "api-old", where="/srv/a")])
+    answer = refused(resolve("API", index, pins=pins), "pin_mismatch")
+    old, new = shown("api-old", ref_of("a")), shown("api", ref_of("b"))
+    assert answer.message == (
+        f"In this conversation 'API' meant {old}; now {new} (session, /srv/b) answers to it."
+    )
+    assert answer.hint == f"Write to {new} if the new one is meant, and for the one meant before {old}."
+    assert named(answer) == ["api", "api-old"]
+    explicit = taken(resolve(new, index, pins=pins))
+    assert explicit.candidate.identity == "b"
+    assert pins.items() == pins_of(api="a").items()  # only a send that succeeded moves it
+    assert pins.made(new, explicit) == (("api", Pin(name="api", identity="b")),)
+    assert who(resolve("API", index, pins=pins)) == "b"
+
+
+@pytest.mark.rule("02.18")
+@pytest.mark.parametrize(
+    ("to", "candidates"),
+    [
+        ("api", [agent("b", "api"), session("a", "api")]),  # an agent of that name was started here
+        ("api", [session("b", "api-2")]),  # the prefix now means somebody else
+        ("api", [session("b", "other", former=("api",))]),
+        ("ap-i", [session("b", "ap-i-x")]),
+    ],
+)
+def test_every_way_of_coming_to_another_identity_counts(to: str, candidates: Sequence[Candidate]) -> None:
+    pins = Pins([(normal_form(to), Pin(name=to, identity="a"))])
+    refused(resolve(to, Index(candidates), pins=pins), "pin_mismatch")
+    assert who(resolve(to, Index(candidates))) == "b"
+
+
+@pytest.mark.rule("02.18")
+def test_a_prefix_is_held_against_the_pin_of_the_full_name() -> None:
+    index = Index([session("b", "reviewer"), session("a", "elsewhere")])
+    refused(resolve("rev", index, pins=pins_of(reviewer="a")), "pin_mismatch")
+    assert who(resolve("rev", index, pins=pins_of(rev="b", reviewer="a"))) == "b"
+    pins = pins_of(rev="b", reviewer="a")
+    pins.made("rev", taken(resolve("rev", index, pins=pins)))
+    assert pins.judge("reviewer") == Pin(name="reviewer", identity="a")  # a plain send moves no pin
+
+
+@pytest.mark.rule("02.19")
+def test_the_pinned_one_of_several_is_taken_and_the_others_are_named() -> None:
+    index = Index(
+        [session("a", "api", where="/srv/a"), session("b", "api", where="/srv/b"), session("c", "api-x")]
+    )
+    answer = taken(resolve("api", index, pins=pins_of(api="b")))
+    assert answer.candidate.identity == "b"
+    assert answer.warnings == (
+        f"'api' is taken as before in this conversation; it could also be api [{ref_of('a')}] (session, /srv/a).",
+    )
+    refused(resolve("api", index, pins=pins_of(api="z")), "ambiguous")
+    refused(resolve("api", index, pins=Pins()), "ambiguous")  # another conversation has no pins
+    assert (
+        who(resolve("apix", Index([session("a", "apix-1"), session("b", "apix-2")]), pins=pins_of(apix="b")))
+        == "b"
+    )
+
+
+@pytest.mark.rule("02.20")
+def test_a_pin_whose_target_has_ended_blocks_only_when_somebody_else_answers() -> None:
+    pins = pins_of(api="gone")
+    nobody = refused(resolve("api", Index([session("z", "zebra")]), pins=pins), "not_found")
+    assert nobody.message == "Nobody answers to 'api'. api, whom it meant here, has ended."
+    when = refused(
+        resolve("api", Index(), pins=pins, ended=lambda key: Ended("api", 0) if key == "gone" else None),
+        "not_found",
+    )
+    assert when.message == "Nobody answers to 'api'. api ended at 1970-01-01T00:00:00Z."
+    index = Index([session("b", "api")])
+    for ended, sentence in (
+        (None, "The one meant before has ended."),
+        (Ended("api", 0), "api ended at 1970"),
+    ):
+        answer = refused(resolve("api", index, pins=pins, ended=lambda key: ended), "pin_mismatch")  # noqa: B023
+        assert f"meant {shown('api', ref_of('gone'))};" in answer.message
+        assert sentence in answer.message
+        assert answer.hint == f"Write to {shown('api', ref_of('b'))} if the new one is meant."
+        assert named(answer) == ["api"]
+
+
+def test_a_pin_to_one_that_became_an_observer_is_as_good_as_ended() -> None:
+    watcher = agent("o", "watcher", observer=True)
+    refused(resolve("watch", Index([watcher]), pins=pins_of(watch="o")), "not_found")
+    answer = refused(
+        resolve("watch", Index([watcher, session("s", "watch")]), pins=pins_of(watch="o")), "pin_mismatch"
+    )
+    assert named(answer) == ["watch"]
+
+
+@pytest.mark.rule("02.4", "02.17")
+def test_a_pin_outlives_a_renaming() -> None:
+    pins = pins_of(old="a")
+    for former in (("old",), ()):
+        answer = taken(resolve("old", Index([session("a", "fresh", former=former)]), pins=pins))
+        assert answer.candidate.identity == "a"
+        assert answer.warnings == ("old is now called fresh.",)
+
+
+@pytest.mark.rule("02.17")
+def test_a_send_confirms_its_pin_and_brings_it_up_to_date() -> None:
+    pins = pins_of(old="a", api="s1+key")
+    renamed = Index([session("a", "fresh", former=("old",))])
+    pin = Pin(name="fresh", identity="a")
+    for _ in range(2):
+        assert pins.made("old", taken(resolve("old", renamed, pins=pins))) == (("old", pin), ("fresh", pin))
+    both = Index([session("s1", "api"), far("s1+key", "api", session="s1")])
+    assert pins.made("api", taken(resolve("api", both, pins=pins))) == (
+        ("api", Pin(name="api", identity="s1")),
+    )
+    # A session whose name is its id was addressed by its name.
+    assert len(Pins().made("s", Resolved(session("s", "s")))) == 1
+
+
+@pytest.mark.rule("02.17")
+def test_pins_come_back_from_a_transcript_in_its_order() -> None:
+    live = Pins()
+    index = Index(
+        [
+            session("a", "api"),
+            session("b", "api"),
+            session("r", "reviewer"),
+            session("n", "new", former=("old",)),
+        ]
+    )
+    transcript: list[tuple[str, Pin]] = []
+    for to in (
+        shown("api", ref_of("a")),
+        "api",
+        shown("api", ref_of("b")),
+        "rev",
+        "Old",
+        f"[{ref_of('a')}]",
+        "api",
+    ):
+        answer = taken(resolve(to, index, pins=live))
+        for _, pin in live.made(to, answer)[-1:]:
+            transcript.append((to, pin))
+    again = Pins()
+    for to, pin in transcript:
+        again.restore(to, pin)
+    assert again.items() == live.items()
+    assert {form: pin.identity for form, pin in again.items()} == {
+        "api": "a",
+        "rev": "r",
+        "reviewer": "r",
+        "old": "n",
+        "new": "n",
+    }
+
+
+class Conversation(RuleBasedStateMachine):
+    """Sends in one conversation while sessions come, go, rename and take each other's names."""
+
+    names = st.sampled_from(["api", "API", "api-2", "worker", "work"])
+    identities = st.sampled_from(["a", "b", "c"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = Index()
+        self.pins = Pins()
+        self.meant: dict[str, str] = {}
+        self.transcript: list[tuple[str, Pin]] = []
+
+    @rule(identity=identities, name=names)
+    def open_or_rename(self, identity: str, name: str) -> None:
+        before = self.index.get(identity)
+        former = () if before is None else tuple({*before.former, before.name} - {name})
+        self.index.add(session(identity, name, former=former))
+
+    @rule(identity=identities)
+    def end(self, identity: str) -> None:
+        self.index.remove(identity)
+
+    @rule(to=names)
+    def write(self, to: str) -> None:
+        answer = resolve(to, self.index, pins=self.pins)
+        form = normal_form(to)
+        pinned = self.meant.get(form)
+        if isinstance(answer, Refusal):
+            if answer.code == "pin_mismatch":
+                assert answer.candidates[0].ref not in (pinned and ref_of(pinned), "")
+            else:
+                assert pinned is None or self.index.get(pinned) is None or answer.code == "ambiguous"
+            return
+        identity = answer.candidate.identity
+        assert pinned in (None, identity)  # a pinned name never comes to anybody else
+        full = normal_form(answer.candidate.name)
+        if pinned is None:
+            assert self.meant.get(full) in (None, identity)
+        self.sent(to, answer)
+
+    @rule(identity=identities)
+    def write_explicitly(self, identity: str) -> None:
+        candidate = self.index.get(identity)
+        if candidate is None:
+            return
+        to = shown(candidate.name, self.index.ref(candidate))
+        answer = taken(resolve(to, self.index, pins=self.pins))
+        assert answer.candidate is candidate  # whatever is pinned
+        self.sent(to, answer)
+
+    def sent(self, to: str, answer: Resolved) -> None:
+        made = self.pins.made(to, answer)
+        self.meant[normal_form((split_ref(to) or (to, ""))[0])] = answer.candidate.identity
+        self.meant.setdefault(normal_form(answer.candidate.name), answer.candidate.identity)
+        if made:
+            self.transcript.append((to, made[-1][1]))
+
+    @invariant()
+    def pins_are_what_was_meant(self) -> None:
+        assert {form: pin.identity for form, pin in self.pins.items()} == self.meant
+
+    @invariant()
+    def the_transcript_gives_the_same_pins(self) -> None:
+        again = Pins()
+        for to, pin in self.transcript:
+            again.restore(to, pin)
+        assert {form: pin.identity for form, pin in again.items()} == self.meant
+
+
+TestConversation = pytest.mark.rule("02.17", "02.18")(Conversation.TestCase)
+TestConversation.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+# ── against a slow and obvious model ─────────────────────────────────────────────────────────────
+
+NAMES = ["api", "API", "api-2", "apiary", "a1", "A1", "main", "-", "b [c]", "сосо", "coco"]
+roster = st.lists(
+    st.builds(
+        Candidate,
+        identity=st.sampled_from(["a1", "s1", "s2", "s3", *TWINS]),
+        name=st.sampled_from(NAMES),
+        ref=st.just(""),
+        kind=st.sampled_from(["session", "agent", "teammate"]),
+        former=st.lists(st.sampled_from(NAMES), max_size=1).map(tuple),
+        where=st.sampled_from(["", "/srv/a"]),
+        near=st.booleans(),
+        observer=st.sampled_from([False, False, False, True]),
+        own=st.sampled_from([False, False, False, True]),
+        address=st.just("uds:/run/secret.sock"),
+        local=st.sampled_from([True, True, False]),
+        live=st.booleans(),
+    ),
+    max_size=7,
+)
+targets = st.sampled_from(
+    [
+        *(*NAMES, "ap", "apia", " Api ", "apo", "s1", "---", "uds:/run/secret.sock"),
+        *(
+            shown(name, ref_of(identity))
+            for name in ("api", "", "b [c]")
+            for identity in ("a1", "s1", TWINS[0])
+        ),
+    ]
+)
+identities = st.sampled_from(["a1", "s1", "s2", TWINS[1], "gone"])
+
+
+def expected(
+    to: str,
+    everybody: Iterable[Candidate],
+    *,
+    unchecked: bool,
+    received: dict[str, str],
+    pins: dict[str, str],
+    caller: str,
+) -> tuple[str, str]:
+    """What chapter 02 says, read from top to bottom: ("resolved", identity) or ("refused", code)."""
+    known = {one.identity: one for one in everybody}
+    all_of_them = [one for one in known.values() if not one.observer]
+    to = to.strip()
+    form, split = normal_form(to), split_ref(to)
+
+    def called(name: str, one: Candidate) -> bool:
+        return bool(name) and normal_form(one.name) == name
+
+    def foreign(found: Iterable[Candidate]) -> list[Candidate]:
+        return [one for one in found if not one.own and one.identity != caller]
+
+    def judged(found: Sequence[Candidate], *, inside: bool, exact: bool) -> tuple[str, str]:
+        pin = pins.get(form)
+        if len(found) > 1:
+            meant = [one for one in found if one.identity == pin]
+            if not meant:
+                return ("refused", "ambiguous")
+            found = meant
+        else:
+            pin = pin or pins.get(normal_form(found[0].name))
+        if pin is not None and pin != found[0].identity:
+            return ("refused", "pin_mismatch")
+        if unchecked and not inside and pin is None and not (exact and found[0].local):
+            return ("refused", "partial_index")
+        return ("resolved", found[0].identity)
+
+    if to in received:
+        one = known.get(received[to])
+        return ("refused", "not_found") if one is None or one.observer else ("resolved", one.identity)
+    if to.startswith("uds:") and split is None:
+        return ("refused", "not_found")
+    near = [one for one in all_of_them if one.near and called(form, one)]
+    if form == "main":
+        return judged(near, inside=True, exact=True) if near else ("refused", "not_found")
+    if any(one.identity == to and one.near and one.kind == "agent" for one in all_of_them):
+        return ("resolved", to)
+    near = foreign(near)
+    for found in (
+        [one for one in near if one.kind != "teammate" and one.live and one.name == to],
+        [one for one in near if one.kind == "teammate" and one.name == to],
+        near,
+    ):
+        if len(found) == 1:
+            return judged(found, inside=True, exact=True)
+    if split is not None:
+        holding = [one for one in all_of_them if identity_hash(one.identity).startswith(split[1])]
+        name = normal_form(split[0])
+        if split[0]:
+            holding = [
+                one for one in holding if name in [normal_form(each) for each in (one.name, *one.former)]
+            ]
+        holding = foreign(holding) or holding
+        if len(holding) == 1:
+            return ("resolved", holding[0].identity)
+        return ("refused", "ambiguous" if holding else "stale_ref")
+    own: list[Candidate] = []
+    for exact, found in (
+        (True, [one for one in all_of_them if called(form, one)]),
+        (False, [one for one in all_of_them if form in [normal_form(old) for old in one.former]]),
+        (
+            False,
+            [one for one in all_of_them if len(form) >= 3 and normal_form(one.name).startswith(form)],
+        ),
+    ):
+        if foreign(found):
+            return judged(foreign(found), inside=False, exact=exact)
+        own = own or found
+    pinned = known.get(pins.get(form, ""))
+    if pinned is not None and not pinned.observer:
+        return judged([pinned], inside=False, exact=False)
+    return ("resolved", min(one.identity for one in own)) if own else ("refused", "not_found")
+
+
+@pytest.mark.rule("02.8", "02.9", "02.10", "02.11", "02.12", "02.14", "02.18", "02.19", "01.20")
+@settings(max_examples=200)
+@given(
+    roster,
+    st.lists(st.sampled_from(["a1", "s1", "s2"]), max_size=2),
+    targets,
+    st.booleans(),
+    st.dictionaries(targets, identities, max_size=2),
+    st.dictionaries(st.sampled_from(["api", "a1", "apia", "ap", "сосо"]), identities, max_size=3),
+    st.sampled_from(["", "", "a1", "s1"]),
+)
+def test_the_answer_is_what_the_chapter_says(
+    added: list[Candidate],
+    removed: list[str],
+    to: str,
+    unchecked: bool,
+    received: dict[str, str],
+    meant: dict[str, str],
+    caller: str,
+) -> None:
+    index = Index(unchecked=BUSY if unchecked else ())
+    for one in added:
+        index.add(one)
+    for identity in removed:
+        index.remove(identity)
+    received = {value.strip(): identity for value, identity in received.items()}
+    pins = Pins((form, Pin(name=form, identity=identity)) for form, identity in meant.items())
+    answer = resolve(to, index, received=received, pins=pins, caller=caller)
+    if isinstance(answer, Resolved):
+        said = ("resolved", answer.candidate.identity)
+    else:
+        said = ("refused", answer.code)
+    assert said == expected(to, index, unchecked=unchecked, received=received, pins=meant, caller=caller)
+    assert resolve(to, Index(index, index.unchecked), received=received, pins=pins, caller=caller) == answer
+    if isinstance(answer, Refusal):
+        assert_readable(answer, index)
+    else:
+        assert all(warning.isprintable() and "/run" not in warning for warning in answer.warnings)
+
+
+def assert_readable(answer: Refusal, index: Index) -> None:
+    """One paragraph without a path; every candidate is selected by what is shown of it."""
+    assert answer.message
+    assert answer.hint
+    assert str(answer).isprintable()
+    assert "/run" not in str(answer)
+    assert "secret" not in repr(answer)
+    assert len(answer.candidates) <= 3
+    assert answer.more >= 0
+    for near in answer.candidates:
+        found = taken(resolve(shown(near.name, near.ref), index))
+        assert identity_hash(found.candidate.identity).startswith(near.ref)
+
+
+@pytest.mark.rule("02.11", "02.14")
+@given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=6))
+def test_report_22_every_name_with_its_ref_comes_back_to_its_candidate(everybody: dict[str, str]) -> None:
+    """Names of neighbours are any text; what a list shows of them must route all the same."""
+    index = Index(session(identity, name) for identity, name in everybody.items())
+    for one in index:
+        assert resolve(shown(one.name, index.ref(one)), index) == Resolved(
+            one, taken(resolve(f"[{index.ref(one)}]", index)).warnings, True, normal_form(one.name)
+        )
+
+
+@pytest.mark.rule("01.30")
+@given(
+    st.text(max_size=200),
+    st.lists(st.tuples(st.text(max_size=80), st.text(max_size=200)), max_size=4),
+    st.booleans(),
+)
+def test_no_text_of_anybody_can_break_the_paragraph(
+    to: str, claims: list[tuple[str, str]], unchecked: bool
+) -> None:
+    places = (Unchecked(place=to, reason=to),) if unchecked else ()
+    index = Index(
+        [session(str(number), name, where=where) for number, (name, where) in enumerate(claims)], places
+    )
+    for target in (to, *(name for name, _ in claims), "api [3fa9c1]"):
+        answer = resolve(target, index, pins=Pins([(normal_form(target), Pin(name=to, identity="gone"))]))
+        if isinstance(answer, Refusal):
+            assert str(answer).isprintable()
+            assert len(str(answer)) < 2000
+        else:
+            assert all(warning.isprintable() for warning in answer.warnings)
