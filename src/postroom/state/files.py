@@ -551,3 +551,50 @@ def close_in_children(what: int | Callable[[], Iterable[int]]) -> None:
 def keep_in_children(what: int | Callable[[], Iterable[int]]) -> None:
     """Takes `close_in_children` back."""
     _closed_in_children.discard(what)
+
+
+def descriptors_below(folder: str) -> list[int]:
+    """Finds this process's open descriptors of files below a folder, deleted ones too.
+
+    Empty where the system does not tell (no /proc).
+    """
+    below = os.path.realpath(folder) + "/"
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd" if _MACOS else "/proc/self/fd")]
+    except OSError:
+        return []
+    return [number for number in numbers if _path_of(number).startswith(below)]
+
+
+def _path_of(fd: int) -> str:
+    """The path under which a descriptor was opened; empty where that is not told."""
+    try:
+        if _MACOS:
+            return os.fsdecode(fcntl.fcntl(fd, 50, bytes(1024)).rstrip(b"\0"))  # F_GETPATH
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
+def _close_in_this_child() -> None:
+    """Runs in every forked child."""
+    numbers: set[int] = set()
+    for what in _closed_in_children:
+        numbers.update((what,) if isinstance(what, int) else what())
+    _closed_in_children.clear()
+    try:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        null = (
+            -1
+        )  # nothing is worth a lock that outlives its session: below, dup2 fails and the number is closed
+    for number in numbers:
+        try:
+            os.dup2(null, number, inheritable=False)
+        except OSError:
+            os.closerange(number, number + 1)
+    if null >= 0:
+        os.close(null)
+
+
+os.register_at_fork(after_in_child=_close_in_this_child)
