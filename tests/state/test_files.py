@@ -536,3 +536,155 @@ def test_a_lock_is_a_private_regular_file(box: Path) -> None:
     assert stat.S_IMODE((box / "real").stat().st_mode) != 0o600
     acquire(str(box / "new"))
     assert stat.S_IMODE((box / "new").stat().st_mode) == 0o600
+
+
+@pytest.mark.rule("05.11")
+def test_a_lock_file_that_was_replaced_meanwhile_is_opened_anew(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking another process puts a new file there, or takes the file away."""
+    import fcntl
+
+    path = str(box / "lock")
+    real = fcntl.flock
+    for disturb in ("replace", "remove"):
+        done: list[str] = []
+
+        def flock(fd: int, what: int, disturb: str = disturb, done: list[str] = done) -> None:
+            if not done:
+                done.append(disturb)
+                (box / "lock").unlink()
+                if disturb == "replace":
+                    files.write_atomic(path, b"")
+            real(fd, what)
+
+        monkeypatch.setattr(files.fcntl, "flock", flock)
+        lock = files.Lock(path)
+        assert lock.acquire(0)
+        assert files.probe(path) is True
+        lock.release()
+
+
+def test_what_a_lock_says_is_replaced_whole(box: Path) -> None:
+    lock = files.Lock(str(box / "lock"))
+    assert lock.acquire()
+    lock.write(b"a longer text")
+    lock.write(b"short")
+    assert (box / "lock").read_bytes() == b"short"
+    lock.release()
+    with pytest.raises(StoreFailed):
+        lock.write(b"x")
+
+
+@pytest.mark.rule("05.11")
+def test_a_lock_that_is_replaced_is_held_and_the_old_holder_has_nothing(box: Path) -> None:
+    with hold(box / "lock") as holder:
+        lock = files.Lock(str(box / "lock"))
+        assert not lock.acquire(0)
+        lock.replace(b"mine")
+        assert lock.held
+        assert (box / "lock").read_bytes() == b"mine"
+        assert os.listdir(box) == ["lock"]
+        lock.release()
+        assert files.probe(str(box / "lock")) is False
+        assert holder.poll() is None
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+
+def test_a_lock_that_cannot_be_replaced_leaves_nothing(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object, **_kw: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "rename", full)
+    lock = files.Lock(str(box / "lock"))
+    with pytest.raises(StoreFailed, match="No space left"):
+        lock.replace()
+    assert not lock.held
+    assert os.listdir(box) == []
+
+
+# ── forked children ──────────────────────────────────────────────────────────────────────────────
+
+FORKER = """
+import os, sys
+from postroom.state import files
+folder, kept = sys.argv[1], sys.argv[2] == "kept"
+lock = files.Lock(folder + "/lock")
+assert lock.acquire()
+store = open(folder + "/store", "w+")
+below = lambda: files.descriptors_below(folder)
+files.close_in_children(below)
+if kept:
+    files.keep_in_children(lock._fd)
+    files.keep_in_children(below)
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(reading)
+    links = [os.readlink("/proc/self/fd/%d" % fd) for fd in (store.fileno(), lock._fd)]
+    held = lock.held
+    if not kept:
+        lock.release()
+        store.close()
+    os.write(writing, repr((links, held)).encode())
+    os.close(writing)
+    sys.stdin.read()
+    os._exit(0)
+os.close(writing)
+print(os.read(reading, 1000).decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.rule("05.11")
+@pytest.mark.parametrize("how", ["closed", "kept"])
+def test_a_forked_child_holds_neither_lock_nor_store(box: Path, how: str) -> None:
+    """The parent is killed while its child lives on; what was taken back before the fork goes on in it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKER, str(box), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        said = parent.stdout.readline()
+        assert files.probe(str(box / "lock")) is True
+        parent.kill()
+        parent.wait()
+        expected = (["/dev/null"] * 2, False) if how == "closed" else ([f"{box}/store", f"{box}/lock"], False)
+        assert said == f"{expected!r}\n"
+        assert files.probe(str(box / "lock")) is (how == "kept")
+        assert parent.stdin is not None
+        parent.stdin.close()  # the child ends
+
+
+@pytest.mark.rule("05.11")
+def test_descriptors_below_a_folder_are_found_deleted_ones_too(box: Path) -> None:
+    (box / "deep").mkdir()
+    assert files.descriptors_below(str(box)) == []
+    with open(box / "a", "w") as one, open(box / "deep" / "b", "w") as two:
+        (box / "a").unlink()
+        assert sorted(files.descriptors_below(str(box))) == sorted([one.fileno(), two.fileno()])
+        assert files.descriptors_below(str(box / "deep")) == [two.fileno()]
+        assert files.descriptors_below(f"{box}/dee") == []
+    assert files.descriptors_below(str(box)) == []
+
+
+def test_many_processes_take_turns_at_one_lock(box: Path) -> None:
+    """Each adds one to a number that it reads and writes in two steps: one that did not wait would lose."""
+    code = (
+        "import sys\nfrom postroom.state import files\n"
+        f"lock = files.Lock('{box}/lock')\nsys.stdin.readline()\n"
+        "for _ in range(50):\n"
+        " assert lock.acquire(30)\n"
+        f" n = int(open('{box}/n').read()); open('{box}/n', 'w').write(str(n + 1))\n"
+        " lock.release()\n"
+    )
+    (box / "n").write_text("0")
+    adders = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) for _ in range(6)]
+    for adder in adders:
+        assert adder.stdin is not None
+        adder.stdin.close()
+    assert [adder.wait(60) for adder in adders] == [0] * 6
+    assert (box / "n").read_text() == "300"
