@@ -1,0 +1,556 @@
+"""The roster with real files and real processes that are killed, forked, resumed and renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom.errors import NoSession, SessionInUse, StoreFailed
+from postroom.state import belongings, files, processes, readings, roster
+from postroom.state.readings import settled
+from postroom.state.record import FormerName, Record, from_json
+from postroom.state.roster import KEPT_MS, Roster
+from postroom.state.tenure import read_tenure
+from tests.state.lodging import House, dead_pid, here
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, or make namespaces")
+
+OTHER = 54321
+ELSEWHERE = "linux:elsewhere:pid:[1]"
+
+
+@pytest.fixture
+def house(home: Path) -> Iterator[House]:
+    house = House(home)
+    yield house
+    house.close()
+
+
+def reasons(house: House) -> dict[str, str]:
+    """What is not listed, and why."""
+    return dict(house.roster.scan().skipped)
+
+
+def bury(house: House, session_id: str, **fields: Any) -> Record:
+    """A session that ended without tidying up: its folder, a free lock, its record."""
+    lock = house.roster.open_folder(session_id)
+    lock.release()
+    record = here(session_id, **fields)
+    house.put(record)
+    return record
+
+
+def hold_as(house: House, record: Record) -> files.Lock:
+    """Holds a session's lock and lets it say that the process of this record does."""
+    lock = house.roster.open_folder(record.session_id)
+    tenure = read_tenure(lock.path)
+    assert tenure is not None
+    said = replace(tenure, pid=record.pid, start=record.proc_start)
+    lock.write(replace(said, boot_id=record.boot_id, pid_domain=record.pid_domain).to_bytes())
+    return lock
+
+
+# ── publishing and leaving ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.3", "05.4", "05.29")
+def test_a_session_is_listed_with_its_files_private(house: House) -> None:
+    lodger = house.open("abc", name="reviewer", sockets=str(house.sockets), client=[os.getpid(), "77"])
+    (record,) = house.roster.scan().live
+    assert (record.pid, record.proc_start, record.session_id) == (lodger.pid, lodger.start, "abc")
+    assert record.name == "reviewer"
+    path = f"{house.sockets}/{lodger.pid}.sock"
+    assert record.messaging_socket_path == path
+    key = f"{lodger.pid}.{sha256(path.encode()).hexdigest()}.key"
+    assert house.files() == {f"{lodger.pid}.json", key, f"client-{os.getpid()}-77"}
+    assert json.loads((house.sessions / key).read_text()) == {
+        "peerToken": "0" * 32,
+        "procStart": lodger.start,
+        "pidDomain": processes.pid_domain(),
+    }
+    for name in house.files():
+        assert stat.S_IMODE((house.sessions / name).stat().st_mode) == 0o600
+    assert stat.S_IMODE((house.sessions / "abc").stat().st_mode) == 0o700
+    assert "0" * 32 not in (house.sessions / f"{lodger.pid}.json").read_text()
+    assert house.roster.peer_token(record) == "0" * 32
+    assert house.roster.peer_token(replace(record, proc_start="1")) is None
+    assert house.roster.peer_token(replace(record, messaging_socket_path=None)) is None
+
+
+@pytest.mark.rule("05.29", "02.13")
+def test_a_session_that_leaves_takes_everything_with_it_but_its_folder(house: House) -> None:
+    lodger = house.open("abc", name="reviewer", sockets=str(house.sockets), client=[os.getpid(), "77"])
+    assert house.roster.ended("reviewer") is None
+    assert lodger.tell("leave") == "left"
+    assert house.files() == set()
+    assert house.names() == []
+    assert house.roster.has_folder("abc")
+    assert not house.roster.lives("abc")
+    assert house.roster.ended("reviewer") == house.roster.ended("abc") == ("reviewer", 12345)
+
+
+@pytest.mark.rule("05.29")
+def test_leaving_twice_or_after_somebody_else_took_the_place_harms_nobody(house: House) -> None:
+    lock = house.roster.open_folder("abc")
+    record = here("abc")
+    path = house.roster.publish(record)
+    house.put(here("other"))
+    house.roster.remove(record)
+    assert from_json(Path(path).read_bytes()).session_id == "other"
+    house.roster.leave(record, lock, 1)
+    house.roster.leave(record, lock, 2)
+    assert house.roster.ended("abc") == ("abc", 1)
+    shutil.rmtree(house.state)
+    house.roster.remove(record)
+
+
+@pytest.mark.rule("05.29")
+def test_a_session_can_leave_while_it_holds_the_registrys_lock(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler does that came in the middle of publishing."""
+    lock = house.roster.open_folder("abc")
+    record = here("abc")
+    house.roster.publish(record)
+    registry = files.Lock(f"{house.sessions}/.lock")
+    assert registry.acquire()
+    monkeypatch.setattr(roster, "SWEEP_SECONDS", 0)
+    house.roster.leave(record, lock, 1)
+    registry.release()
+    assert house.files() == set()
+
+
+@pytest.mark.rule("05.29")
+def test_a_newer_state_is_published_in_the_same_file(house: House) -> None:
+    lock = house.roster.open_folder("abc")
+    record = here("abc")
+    path = house.roster.publish(record)
+    assert house.roster.publish(record.doing("busy", 5)) == path
+    assert [each.status for each in house.roster.scan().live] == ["busy"]
+    lock.release()
+
+
+@pytest.mark.rule("05.3", "05.5")
+def test_a_record_moves_with_its_socket(house: House) -> None:
+    lock = house.roster.open_folder("abc")
+    house.roster.publish(here("abc"))
+    moved = here("abc").listening(f"{house.sockets}/{os.getpid()}-0a1b2c3d.sock", (), 1)
+    house.roster.publish(moved)
+    assert house.files() == {f"{os.getpid()}-0a1b2c3d.json"}
+    lock.release()
+
+
+@pytest.mark.rule("05.3")
+def test_several_sessions_of_one_process_have_a_file_each(house: House) -> None:
+    pid = os.getpid()
+    locks = [house.roster.open_folder(session_id) for session_id in ("a", "b", "c")]
+    stems = [house.roster.free_stem(pid) for _ in locks]
+    assert stems[0] == str(pid)
+    assert all(len(stem) == len(f"{pid}-01234567") for stem in stems[1:])
+    assert len(set(stems)) == 3
+    records = [
+        here(session_id).listening(f"{house.sockets}/{stem}.sock", (), 1)
+        for session_id, stem in zip(("a", "b", "c"), stems, strict=True)
+    ]
+    for record in records:
+        house.roster.publish(record)
+    assert house.files() == {f"{stem}.json" for stem in stems}
+    assert house.roster.sessions_at(pid, records[0].proc_start) == tuple(
+        record.session_id for record in sorted(records, key=lambda record: f"{record.stem}.json")
+    )
+    house.roster.leave(records[1], locks[1], 1)
+    assert house.names() == ["a", "c"]
+    assert house.roster.free_stem(pid) != str(pid)
+    house.roster.leave(records[0], locks[0], 1)
+    assert house.roster.free_stem(pid) == str(pid)
+    house.roster.leave(records[2], locks[2], 1)
+    house.roster.remove(here("nobody"))
+
+
+@pytest.mark.rule("05.10")
+def test_a_live_foreign_record_of_our_pid_is_not_replaced(house: House) -> None:
+    """Two pid namespaces over one folder: the pid is taken by a session that we cannot see."""
+    foreign = replace(here("foreign"), pid_domain=ELSEWHERE, proc_start="9")
+    held = hold_as(house, foreign)
+    house.put(foreign)
+    lock = house.roster.open_folder("ours")
+    assert house.roster.free_stem(os.getpid()) != str(os.getpid())
+    path = house.roster.publish(here("ours"))
+    assert Path(path).name != f"{os.getpid()}.json"
+    assert from_json((house.sessions / f"{os.getpid()}.json").read_bytes()) == foreign
+    assert house.names() == ["foreign", "ours"]
+    held.release()
+    assert house.names() == ["ours"]
+    assert from_json((house.sessions / f"{os.getpid()}.json").read_bytes()) == foreign
+    lock.release()
+
+
+@pytest.mark.rule("05.10")
+def test_a_record_that_cannot_be_read_is_not_replaced_either(house: House) -> None:
+    (house.sessions / f"{os.getpid()}.json").write_text("half a rec")
+    lock = house.roster.open_folder("ours")
+    path = house.roster.publish(here("ours"))
+    assert Path(path).name != f"{os.getpid()}.json"
+    assert (house.sessions / f"{os.getpid()}.json").read_text() == "half a rec"
+    lock.release()
+
+
+@pytest.mark.rule("05.11")
+def test_what_a_dead_process_of_our_pid_left_is_swept_before_we_listen(house: House) -> None:
+    record = bury(house, "old", proc_start="1").listening(f"{house.sockets}/{os.getpid()}.sock", (), 1)
+    house.put(record)
+    house.roster.write_key(record.stem, f"{house.sockets}/{os.getpid()}.sock", "1" * 32)
+    assert house.roster.free_stem(os.getpid()) == str(os.getpid())
+    assert house.files() == set()
+    house.roster.remove(here("nobody"))  # gives the stem back
+
+
+@pytest.mark.rule("05.11")
+def test_a_dead_record_of_our_pid_is_replaced(house: House) -> None:
+    bury(house, "old", proc_start="1")
+    lock = house.roster.open_folder("new")
+    assert house.roster.publish(here("new")) == f"{house.sessions}/{os.getpid()}.json"
+    assert house.names() == ["new"]
+    lock.release()
+
+
+def test_a_registry_that_stays_locked_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = files.Lock(f"{house.sessions}/.lock")
+    assert registry.acquire()
+    monkeypatch.setattr(roster, "REGISTRY_SECONDS", 0)
+    with pytest.raises(StoreFailed, match="locked by another process"):
+        house.roster.publish(here("abc"))
+    registry.release()
+    shutil.rmtree(house.sessions)
+    with pytest.raises(StoreFailed, match="is gone"):
+        house.roster.publish(here("abc"))
+
+
+@pytest.mark.parametrize("session_id", ["", "..", "a/b", "../x", "client-1-2", "x" * 81, "a\0"])
+def test_what_can_be_no_id_has_no_folder(house: House, session_id: str) -> None:
+    with pytest.raises(NoSession):
+        house.roster.open_folder(session_id)
+    assert not house.roster.has_folder(session_id)
+
+
+# ── the dead ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.11", "02.13")
+def test_report_16_a_killed_session_is_dead_at_once_and_swept_by_whoever_lists(house: House) -> None:
+    lodger = house.open("abc", name="reviewer", sockets=str(house.sockets), client=[os.getpid(), "77"])
+    other = house.open("def")
+    (record,) = (each for each in house.roster.scan().live if each.session_id == "abc")
+    assert house.roster.is_live(record)
+    before = time.time_ns() // 1_000_000
+    lodger.kill()
+    assert not house.roster.is_live(record)
+    ended = house.roster.ended("reviewer")
+    assert ended is not None  # nobody has swept yet
+    scan = house.roster.scan()
+    assert [each.session_id for each in scan.live] == ["def"]
+    assert scan.swept == 1
+    assert house.files() == {f"{other.pid}.json"}
+    assert os.listdir(house.sockets) == []
+    swept = house.roster.ended("reviewer")
+    assert swept is not None
+    assert swept[0] == "reviewer"
+    assert before - 60_000 < ended[1] <= swept[1] <= time.time_ns() // 1_000_000
+    assert house.roster.scan().swept == 0
+
+
+@pytest.mark.rule("05.11")
+def test_a_zombie_is_dead(house: House) -> None:
+    """Killed, and its parent has not looked: pid and start are still there."""
+    lodger = house.open("abc")
+    lodger.process.kill()
+    os.waitid(os.P_PID, lodger.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.start_of(lodger.pid) == lodger.start
+    assert house.names() == []
+
+
+@pytest.mark.rule("05.11")
+def test_report_18_a_pid_that_was_used_again_makes_no_ghost(house: House) -> None:
+    """The record's pid is a living process's, which is another one; the session restarts within the second."""
+    bury(house, "abc", proc_start="1")
+    assert house.roster.scan(sweep=False).live == ()
+    lodger = house.open("abc", name="again")
+    assert house.names() == ["again"]
+    lodger.kill()
+    lodger = house.open("abc", name="again")
+    assert house.names() == ["again"]
+    assert house.files() == {f"{lodger.pid}.json"}
+
+
+@pytest.mark.rule("05.11")
+def test_a_lock_that_a_forked_child_keeps_is_no_life(house: House) -> None:
+    lodger = house.open("abc", name="reviewer")
+    child = house.fork(lodger)
+    assert house.names() == ["reviewer"]
+    assert house.roster.kept_locks() == ()
+    lodger.kill()
+    assert files.probe(f"{house.sessions}/abc/lock")
+    assert not house.roster.lives("abc")
+    assert house.roster.kept_locks() == (("abc", lodger.pid),)
+    assert house.roster.scan().swept == 1
+    ended = house.roster.ended("reviewer")
+    assert ended is not None
+    again = house.open("abc", name="reviewer")
+    assert again.name == "reviewer"
+    assert house.names() == ["reviewer"]
+    assert processes.exists(child)
+    assert house.roster.kept_locks() == ()
+
+
+@pytest.mark.rule("05.11")
+def test_a_kept_lock_and_a_pid_that_was_used_again_deceive_no_close_look(house: House) -> None:
+    lodger = house.open("abc", publish=False)
+    record = here("abc", proc_start="1")  # of a pid that lives, another process
+    house.put(record)
+    assert house.roster.judge(record)[0] == "dead"
+    assert not house.roster.is_live(record)
+    assert house.roster.judge(record, closely=False)[0] == "live"  # what a quick look cannot see
+    assert house.roster.scan(sweep=False).live == ()
+    assert lodger.process.poll() is None
+
+
+@pytest.mark.rule("05.11")
+def test_a_fresh_record_of_the_same_name_survives_a_sweep(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is published after the old one was judged and before the sweeper has the lock."""
+    old = bury(house, "old", proc_start="1")
+    lock = house.roster.open_folder("new")
+    real = files.Lock.acquire
+    published: list[str] = []
+
+    def acquire(self: files.Lock, seconds: float = 0.25) -> bool:
+        if not published:
+            published.append("once")
+            published.append(Roster(str(house.state)).publish(here("new")))
+        return real(self, seconds)
+
+    monkeypatch.setattr(files.Lock, "acquire", acquire)
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept) == ((), 0)
+    assert published == ["once", f"{house.sessions}/{old.pid}.json"]
+    assert house.names() == ["new"]
+    lock.release()
+
+
+@pytest.mark.rule("05.11")
+def test_a_session_that_came_back_in_the_same_file_survives_a_sweep(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock was free when it was judged and is held when it is judged again."""
+    lock = files.Lock(f"{house.sessions}/abc/lock")
+    bury(house, "abc")
+    real = files.Lock.acquire
+
+    def acquire(self: files.Lock, seconds: float = 0.25) -> bool:
+        if not lock.held:
+            assert real(lock, 0)
+        return real(self, seconds)
+
+    monkeypatch.setattr(files.Lock, "acquire", acquire)
+    assert house.roster.scan().swept == 0
+    assert len(house.roster.scan().live) == 1
+    lock.release()
+
+
+@pytest.mark.rule("05.11")
+def test_a_sweep_leaves_its_turn_to_who_has_the_lock(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(house, "abc", proc_start="1")
+    registry = files.Lock(f"{house.sessions}/.lock")
+    assert registry.acquire()
+    monkeypatch.setattr(roster, "SWEEP_SECONDS", 0)
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept) == ((), 0)
+    registry.release()
+    assert house.roster.scan().swept == 1
+
+
+def test_a_listing_may_leave_the_dead_where_they_are(house: House) -> None:
+    bury(house, "abc", proc_start="1")
+    assert house.roster.scan(sweep=False).swept == 0
+    assert house.files() == {f"{os.getpid()}.json"}
+
+
+@pytest.mark.rule("05.11", "11.11")
+def test_a_sweep_removes_no_file_that_a_record_merely_names(house: House) -> None:
+    """A record is a claim: the path in it may be anything."""
+    precious = house.home / "precious"
+    precious.write_text("x")
+    pid = dead_pid()
+    listening = house.sockets / f"{pid}.sock"
+    foreign_name = house.sockets / "other.sock"
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        one.bind(str(listening))
+        one.listen()
+        two.bind(str(foreign_name))
+        for path in (listening, foreign_name):
+            path.chmod(0o600)
+        plain = house.sockets / f"{pid}.ctl.sock"
+        plain.write_text("no socket")
+        for number, path in enumerate(
+            (precious, listening, foreign_name, house.home / "none" / f"{pid}.sock")
+        ):
+            house.roster.open_folder(f"s{number}").release()
+            record = here(f"s{number}", pid, messaging_socket_path=str(path))
+            house.put(record, f"{pid}-0000000{number}.json")
+        assert house.roster.scan().swept == 4
+        assert all(path.exists() for path in (precious, listening, foreign_name, plain))
+    stale = here("s0", pid, messaging_socket_path=str(listening))
+    house.put(stale)
+    assert house.roster.scan().swept == 1
+    assert not listening.exists()
+
+
+@pytest.mark.rule("05.11")
+def test_a_sweep_leaves_a_socket_whose_listener_is_too_busy_to_answer(house: House) -> None:
+    """A process that got the pid since is there already, and its queue of connections is full."""
+    pid = dead_pid()
+    path = house.sockets / f"{pid}.sock"
+    house.roster.open_folder("abc").release()
+    house.put(here("abc", pid, messaging_socket_path=str(path)))
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(path))
+        path.chmod(0o600)
+        busy.listen(0)
+        waiting.connect(str(path))
+        assert house.roster.scan().swept == 1
+        assert path.exists()
+
+
+@pytest.mark.rule("05.8")
+def test_a_socket_folder_that_was_made_for_one_session_goes_with_it(house: House) -> None:
+    folder = house.home / f"postroom-{os.geteuid()}-0a1b2c3d"
+    folder.mkdir(mode=0o700)
+    lodger = house.open("abc", sockets=str(folder))
+    lodger.kill()
+    assert house.roster.scan().swept == 1
+    assert not folder.exists()
+
+
+# ── those of whom nothing can be proved ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.11")
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [({"pid_domain": ELSEWHERE}, "another pid namespace"), ({"boot_id": "earlier"}, "another boot")],
+)
+def test_a_record_of_another_namespace_or_boot_with_a_free_lock_is_never_swept(
+    house: House, fields: dict[str, str], reason: str
+) -> None:
+    record = replace(here("abc", dead_pid()), **fields)
+    hold_as(house, record).release()
+    path = house.put(record)
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept) == ((), 0)
+    assert reason in reasons(house)[path.name]
+    assert path.exists()
+
+
+@pytest.mark.rule("05.8", "05.11")
+def test_a_session_of_another_namespace_is_live_while_its_lock_is_held(house: House) -> None:
+    lodger = house.open("abc", domain=ELSEWHERE, sockets=str(house.sockets))
+    assert house.names() == ["abc"]
+    os.rename(house.sockets / f"{lodger.pid}.sock", house.home / "away")
+    assert Roster(str(house.state)).scan().live == ()  # nor one whose socket folder is not ours
+    assert "not seen from here" in dict(Roster(str(house.state)).scan().skipped)[f"{lodger.pid}.json"]
+    os.rename(house.home / "away", house.sockets / f"{lodger.pid}.sock")
+    lodger.kill()
+    scan = Roster(str(house.state)).scan()
+    assert (scan.live, scan.swept) == ((), 0)
+    assert Path(lodger.path).exists()
+
+
+@pytest.mark.rule("05.8", "05.11")
+def test_a_session_on_another_machine_over_a_shared_folder_is_not_listed(house: House) -> None:
+    lodger = house.open("abc", boot="other-machine")
+    assert "another boot or machine" in reasons(house)[f"{lodger.pid}.json"]
+    assert Path(lodger.path).exists()
+
+
+@as_root
+@pytest.mark.rule("05.10", "05.11")
+def test_a_real_container_over_the_same_folders(house: House) -> None:
+    """Needs root and the right to make a pid namespace. Its pid 1 is not ours; its lock is."""
+    if subprocess.run(("unshare", "--pid", "--fork", "true"), capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody make a pid namespace")
+    lodger = house.start(
+        "abc", ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"), sockets=str(house.sockets)
+    )
+    for key, value in lodger.hear().items():
+        setattr(lodger, key, value)
+    assert lodger.pid < 10
+    (record,) = house.roster.scan().live
+    assert record.pid == lodger.pid
+    assert record.pid_domain != processes.pid_domain()
+    assert house.roster.is_live(record)
+    assert processes.start_of(record.pid) != record.proc_start
+    assert lodger.process.stdin is not None
+    lodger.process.stdin.close()
+    lodger.process.wait()
+    assert not house.roster.is_live(record)
+    assert house.roster.scan().swept == 0
+    house.open("abc")  # resumed outside: now the old record is provably of the past
+    scan = house.roster.scan()
+    assert [each.pid_domain for each in scan.live] == [processes.pid_domain()]
+    assert not Path(lodger.path).exists()
+
+
+@pytest.mark.rule("05.11")
+@pytest.mark.parametrize("fields", [{"pid_domain": ELSEWHERE}, {"boot_id": "earlier"}])
+def test_once_its_session_was_opened_again_any_old_record_is_dead(
+    house: House, fields: dict[str, str]
+) -> None:
+    """Also after a reboot: the lock says that another process has had it since."""
+    pid = dead_pid()
+    path = house.put(replace(here("abc", pid, proc_start="5"), **fields))
+    lodger = house.open("abc")
+    scan = house.roster.scan()
+    assert [record.pid for record in scan.live] == [lodger.pid]
+    assert scan.swept == 1
+    assert not path.exists()
+    path = house.put(replace(here("abc", pid, proc_start="5"), **fields))
+    lodger.kill()
+    assert house.roster.scan().swept == 2
+    assert not path.exists()
+
+
+@pytest.mark.rule("05.10")
+def test_another_programs_record_is_neither_listed_nor_swept(house: House) -> None:
+    theirs = {
+        "pid": dead_pid(),
+        "sessionId": "0b0e7e9e-1d0c-4f6e-9d55-000000000001",
+        "name": "claude",
+        "cwd": "/",
+        "procStart": "1",
+        "peerProtocol": 1,
+        "kind": "interactive",
+    }
+    path = house.sessions / f"{theirs['pid']}.json"
+    files.write_atomic(str(path), json.dumps(theirs).encode())
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept, scan.unfit) == ((), 0, ())
+    assert "another program" in dict(scan.skipped)[path.name]
+    assert "another program" in reasons(house)[path.name]
+    (house.sessions / str(theirs["sessionId"])).mkdir(mode=0o700)
+    assert "another program" in reasons(house)[path.name]
+    assert path.exists()
