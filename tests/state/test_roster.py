@@ -554,3 +554,586 @@ def test_another_programs_record_is_neither_listed_nor_swept(house: House) -> No
     (house.sessions / str(theirs["sessionId"])).mkdir(mode=0o700)
     assert "another program" in reasons(house)[path.name]
     assert path.exists()
+
+
+@pytest.mark.rule("05.11", "11.11")
+def test_what_cannot_be_trusted_or_read_is_skipped_with_its_reason_and_stays(house: House) -> None:
+    pid = dead_pid()
+    house.roster.open_folder("abc").release()
+    record = here("abc", pid)
+    whole = record.to_json()
+
+    def put(name: str, data: bytes, mode: int = 0o600) -> None:
+        (house.sessions / name).write_bytes(data)
+        (house.sessions / name).chmod(mode)
+
+    put(f"{pid}-00000000.json", whole, 0o644)
+    put(f"{pid}-00000001.json", whole[:-9])
+    put(f"{pid}-00000002.json", whole.replace(b'"schemaVersion":1', b'"schemaVersion":2'))
+    put(f"{pid + 1}.json", whole)
+    put("x.json", whole)
+    put(f"0{pid}.json", whole)
+    put(f"{pid}-00000003.json", b"x" * 70_000)
+    put("elsewhere", whole)
+    (house.sessions / f"{pid}-00000004.json").symlink_to("elsewhere")
+    os.mkfifo(house.sessions / f"{pid}-00000005.json", 0o600)
+    (house.sessions / f"{pid}-00000006.json").mkdir()
+    before = house.files()
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept, scan.unchecked) == ((), 0, ())
+    assert house.files() == before
+    expected = {
+        f"{pid}-00000000.json": "others have access",
+        f"{pid}-00000001.json": "not JSON",
+        f"{pid}-00000002.json": "newer version",
+        f"{pid + 1}.json": "does not fit its pid",
+        "x.json": "does not fit its pid",
+        f"0{pid}.json": "does not fit its pid",
+        f"{pid}-00000003.json": "larger than",
+        f"{pid}-00000004.json": "symlink",
+        f"{pid}-00000005.json": "not a regular file",
+        f"{pid}-00000006.json": "not a regular file",
+    }
+    skipped = dict(scan.skipped)
+    assert set(skipped) == set(expected)
+    assert [name for name, reason in expected.items() if reason not in skipped[name]] == []
+
+
+@as_root
+@pytest.mark.rule("05.11", "11.11")
+def test_another_users_record_is_skipped_and_stays(house: House) -> None:
+    """Needs root."""
+    record = bury(house, "abc", pid=dead_pid())
+    path = house.sessions / f"{record.pid}.json"
+    os.chown(path, OTHER, -1)
+    scan = house.roster.scan()
+    assert (scan.live, scan.swept) == ((), 0)
+    assert f"uid {OTHER}" in dict(scan.skipped)[path.name]
+    assert path.exists()
+
+
+@pytest.mark.rule("05.11", "11.11")
+def test_a_lock_that_cannot_be_trusted_proves_nothing(house: House) -> None:
+    record = bury(house, "abc", pid=dead_pid())
+    lock = house.sessions / "abc" / "lock"
+    lock.rename(house.home / "lock")
+    lock.symlink_to(house.home / "lock")
+    assert "is unfit" in reasons(house)[f"{record.pid}.json"]
+    assert not house.roster.lives("abc")
+
+
+# ── reachable or not ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.29")
+def test_a_session_without_an_inbox_is_listed(house: House) -> None:
+    house.open("abc")
+    (record,) = house.roster.scan().live
+    assert record.messaging_socket_path is None
+
+
+@pytest.mark.rule("05.6", "05.29", "11.11")
+@pytest.mark.parametrize("how", ["gone", "file", "link", "loose", "folder", "relative"])
+def test_report_22_an_address_that_cannot_be_used_is_not_listed(house: House, how: str) -> None:
+    """The session is, and it is said why nobody can write to it."""
+    lodger = house.open("abc", sockets=str(house.sockets))
+    path = house.sockets / f"{lodger.pid}.sock"
+    if how == "gone":
+        path.unlink()
+    elif how == "file":
+        path.unlink()
+        path.write_text("")
+    elif how == "link":
+        path.rename(house.sockets / "real.sock")
+        path.symlink_to("real.sock")
+    elif how == "loose":
+        path.chmod(0o666)
+    elif how == "folder":
+        house.sockets.chmod(0o755)
+    else:
+        record = from_json(Path(lodger.path).read_bytes())
+        house.put(replace(record, messaging_socket_path=f"{house.sockets}/../run/{lodger.pid}.sock"))
+    scan = house.roster.scan()
+    (record,) = scan.live
+    assert record.session_id == "abc"
+    assert record.messaging_socket_path is None
+    assert "listed, but not reachable" in dict(scan.skipped)[f"{lodger.pid}.json"]
+
+
+@pytest.mark.rule("05.29")
+def test_report_22_every_listed_address_leads_back_to_its_record(house: House) -> None:
+    lodgers = [house.open(f"s{number}", sockets=str(house.sockets)) for number in range(3)]
+    live = house.roster.scan().live
+    assert len(live) == 3
+    for record in live:
+        assert record.messaging_socket_path is not None
+        assert house.roster.by_socket(record.messaging_socket_path) == record
+    assert house.roster.by_socket(f"{house.sockets}/1.sock") is None
+    assert house.roster.by_socket("/etc/passwd") is None
+    lodgers[0].kill()
+    assert house.roster.by_socket(f"{house.sockets}/{lodgers[0].pid}.sock") is None
+
+
+def test_a_socket_whose_record_has_another_name_is_found(house: House) -> None:
+    """The record lies beside a foreign one of its pid."""
+    lock = house.roster.open_folder("abc")
+    record = here("abc").listening(f"{house.sockets}/{os.getpid()}.sock", (), 1)
+    house.put(record, f"{os.getpid()}-0a1b2c3d.json")
+    assert house.roster.by_socket(f"{house.sockets}/{os.getpid()}.sock") == record
+    lock.release()
+
+
+# ── not reading twice ────────────────────────────────────────────────────────────────────────────
+
+
+class Counted:
+    """Counts how often the folder is listed and a file is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.listed = 0
+        self.read: list[str] = []
+        scandir, read_private = os.scandir, files.read_private
+
+        def listing(path: str) -> Any:
+            self.listed += 1
+            return scandir(path)
+
+        def reading(path: str, limit: int, **options: Any) -> bytes:
+            if path.endswith(".json"):
+                self.read.append(os.path.basename(path))
+            return read_private(path, limit, **options)
+
+        monkeypatch.setattr(readings.os, "scandir", listing)
+        monkeypatch.setattr(files, "read_private", reading)
+
+    def take(self) -> tuple[int, int]:
+        """(listings, files read) since the last time."""
+        found = (self.listed, len(self.read))
+        self.listed, self.read = 0, []
+        return found
+
+
+def look_later(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    """Lets the roster believe that it looks so much later than now."""
+    at = time.time_ns() + seconds * 1_000_000_000
+    monkeypatch.setattr(readings.time, "time_ns", lambda: at)
+
+
+@pytest.mark.rule("02.16", "12.29")
+def test_nothing_is_listed_or_read_again_while_nothing_changed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.open("abc")
+    lodger = house.open("def")
+    counted = Counted(monkeypatch)
+    look_later(monkeypatch, 10)
+    assert house.roster.changed()
+    assert house.names() == ["abc", "def"]
+    assert counted.take() == (1, 2)
+    assert not house.roster.changed()
+    assert house.names() == ["abc", "def"]
+    assert house.roster.sessions_at(lodger.pid, lodger.start) == ("def",)
+    assert counted.take() == (0, 0)
+    lodger.tell("rename ghi")
+    assert house.roster.changed()
+    assert house.names() == ["abc", "ghi"]
+    assert counted.take() == (1, 1)  # the one that changed
+    lodger.kill()
+    assert not house.roster.changed()
+    assert house.names() == ["abc"]  # the locks are asked all the same
+    assert counted.take()[1] == 0
+
+
+@pytest.mark.rule("12.29")
+def test_a_look_within_a_tick_of_a_change_is_not_relied_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another change in the same tick would leave the folder and the file with the same times and sizes."""
+    house.open("abc")
+    counted = Counted(monkeypatch)
+    now = (house.sessions).stat().st_mtime_ns
+    monkeypatch.setattr(readings.time, "time_ns", lambda: now)
+    assert house.names() == ["abc"]
+    assert house.roster.changed()
+    assert house.names() == ["abc"]
+    assert counted.take() == (2, 2)
+    look_later(monkeypatch, 10)
+    assert house.names() == ["abc"]
+    assert house.names() == ["abc"]
+    assert counted.take() == (1, 1)
+
+
+@pytest.mark.rule("12.29")
+@pytest.mark.parametrize(
+    ("mtime", "ctime", "looked", "counts"),
+    [
+        (7_000_000_001, 7_000_000_001, 7_050_000_001, True),
+        (7_000_000_001, 7_000_000_001, 7_050_000_000, False),
+        (7_000_000_001, 7_040_000_001, 7_050_000_001, False),
+        (7_000_000_000, 7_000_000_000, 8_999_999_999, False),
+        (7_000_000_000, 7_000_000_000, 9_000_000_000, True),
+        (9_000_000_001, 9_000_000_001, 7_000_000_000, False),
+    ],
+)
+def test_when_times_can_be_relied_on(mtime: int, ctime: int, looked: int, counts: bool) -> None:
+    class Found:
+        st_mtime_ns = mtime
+        st_ctime_ns = ctime
+
+    found: Any = Found()
+    assert settled(found, looked) is counts
+
+
+@pytest.mark.rule("12.29")
+def test_a_record_of_the_same_size_and_time_is_known_to_be_another(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody restores the modification time: the inode and its own time still tell."""
+    lock = house.roster.open_folder("abc")
+    path = Path(house.roster.publish(here("abc", name="one")))
+    look_later(monkeypatch, 10)
+    assert house.names() == ["one"]
+    before = path.stat()
+    house.put(here("abc", name="two"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert house.names() == ["two"]
+    lock.release()
+
+
+@pytest.mark.rule("05.11")
+def test_a_record_that_goes_away_while_the_folder_is_read_is_not_there(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.open("abc")
+    gone = house.put(here("def", dead_pid()))
+    real = files.read_private
+
+    def reading(path: str, limit: int, **options: Any) -> bytes:
+        if path == str(gone):
+            gone.unlink()
+        return real(path, limit, **options)
+
+    monkeypatch.setattr(files, "read_private", reading)
+    assert house.names() == ["abc"]
+    assert house.roster.scan().skipped == ()
+
+
+def test_a_folder_that_is_not_there_yet_holds_nobody(home: Path) -> None:
+    book = Roster(str(home / "state"))
+    scan = book.scan()
+    assert (scan.live, scan.skipped, scan.unchecked) == ((), (), ())
+    assert book.changed()
+    assert book.session_ids() == []
+    assert book.expire(1) == ()
+    assert book.ended("nobody") is None
+    assert not (home / "state").exists()
+
+
+@pytest.mark.rule("05.6", "02.14", "11.11")
+@pytest.mark.parametrize("how", ["loose", "link", "file"])
+def test_a_registry_that_cannot_be_trusted_is_an_unchecked_place(house: House, how: str) -> None:
+    house.open("abc")
+    if how == "loose":
+        house.sessions.chmod(0o770)
+    else:
+        house.sessions.rename(house.home / "moved")
+        if how == "link":
+            house.sessions.symlink_to(house.home / "moved")
+        else:
+            house.sessions.write_text("")
+    scan = house.roster.scan()
+    assert scan.live == ()
+    ((place, reason),) = scan.unchecked
+    assert place == str(house.sessions)
+    assert reason
+    if how == "loose":
+        house.sessions.chmod(0o700)
+        assert house.names() == ["abc"]
+        assert house.roster.scan().unchecked == ()
+
+
+@as_root
+@pytest.mark.rule("11.11")
+def test_rival_V18_another_user_reads_posts_and_lists_nothing(house: House) -> None:
+    """Needs root, to be another user. The home folder is open to everybody, as on many machines."""
+    lodger = house.open("abc", sockets=str(house.sockets))
+    house.home.chmod(0o755)
+    code = f"""
+import os, socket
+from postroom.state.roster import Roster
+os.setgid({OTHER}); os.setuid({OTHER})
+def refused(what):
+    try: what()
+    except PermissionError: return True
+assert os.listdir("{house.home}")
+assert refused(lambda: os.listdir("{house.state}"))
+assert refused(lambda: os.listdir("{house.sessions}"))
+assert refused(lambda: open("{lodger.path}"))
+assert refused(lambda: open("{house.sessions}/abc/lock"))
+assert refused(lambda: socket.socket(socket.AF_UNIX).connect("{house.sockets}/{lodger.pid}.sock"))
+assert refused(lambda: socket.socket(socket.AF_UNIX).connect("{house.sockets}/{lodger.pid}.ctl.sock"))
+assert refused(lambda: open("{house.sessions}/1.json", "w"))
+scan = Roster("{house.state}").scan()
+assert not scan.live and scan.unchecked, scan
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ── finding ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.26", "10.38")
+def test_the_sessions_of_a_process_are_those_it_runs_and_those_it_is_the_client_of(house: House) -> None:
+    me = processes.start_of(os.getpid()) or ""
+    lodger = house.open("abc", client=[os.getpid(), me])
+    other = house.open("def")
+    assert house.roster.sessions_at(lodger.pid, lodger.start) == ("abc",)
+    assert house.roster.sessions_at(os.getpid(), me) == ("abc",)
+    assert house.roster.sessions_at(lodger.pid, other.start + "0") == ()
+    assert house.roster.sessions_at(0, "") == ()
+    lodger.kill()
+    assert house.roster.sessions_at(lodger.pid, lodger.start) == ()
+    assert house.roster.sessions_at(os.getpid(), me) == ()
+
+
+@pytest.mark.rule("05.29")
+def test_the_file_of_a_client_with_several_sessions_names_the_newest_first(house: House) -> None:
+    one = house.open("one", client=[4711, "77"])
+    two = house.open("two", client=[4711, "77"])
+    path = house.sessions / "client-4711-77"
+    assert path.read_text() == "two\none\n"
+    assert house.roster.client_sessions(4711, "77") == ("two", "one")
+    two.tell("leave")
+    assert path.read_text() == "one\n"
+    house.open("three", client=[4711, "77"])
+    one.kill()
+    assert house.roster.client_sessions(4711, "77") == ("three",)
+    house.roster.scan()
+    assert path.read_text() == "three\n"
+
+
+@pytest.mark.rule("05.29", "05.12")
+def test_a_resumed_session_of_the_same_client_stays_its_session(house: House) -> None:
+    """Its old record is swept while it lives on in another process: the client's file is the new one's too."""
+    house.open("abc", client=[4711, "77"]).kill()
+    again = house.open("abc", client=[4711, "77"])
+    assert house.roster.scan().swept == 1
+    assert (house.sessions / "client-4711-77").read_text() == "abc\n"
+    assert house.files() == {f"{again.pid}.json", "client-4711-77"}
+
+
+def test_the_file_of_an_earlier_client_goes(house: House) -> None:
+    house.open("abc", client=[4711, "77"]).kill()
+    house.open("abc", client=[4712, "78"])
+    house.roster.scan()
+    assert house.roster.client_sessions(4711, "77") == ()
+    assert not (house.sessions / "client-4711-77").exists()
+
+
+def test_a_start_that_is_a_date_makes_a_plain_name() -> None:
+    """As macOS writes it."""
+    assert belongings.client_name(7, "Thu Sep 24 00:30:39 2026") == "client-7-Thu_Sep_24_00_30_39_2026"
+    assert "/" not in belongings.client_name(7, "../../x")
+
+
+@pytest.mark.rule("10.38")
+def test_which_session_is_meant(house: House) -> None:
+    me = processes.start_of(os.getpid()) or ""
+    outer = house.open("outer", name="Outer", client=[os.getpid(), me])
+    inner = house.open("inner")
+    line = ((999_999, "1"), (inner.pid, inner.start), (os.getpid(), me))
+    meant = house.roster.meant
+    assert meant("outer", line) == "outer"
+    assert meant("OUTER", ()) == "outer"
+    assert meant(None, line) == "inner"
+    assert meant("", line) == "inner"
+    assert meant(None, line[2:]) == "outer"
+    assert meant(None, ((999_999, "1"),)) is None
+    for unknown in ("nobody", "../outer", "out"):
+        with pytest.raises(NoSession):
+            meant(unknown, line)
+    house.open("third", client=[os.getpid(), me])
+    with pytest.raises(NoSession, match="2 sessions"):
+        meant(None, line[2:])
+    outer.kill()
+    assert meant(None, line[2:]) == "third"
+    assert meant("Outer", ()) == "outer"  # ended, and known by its name
+
+
+@pytest.mark.rule("02.3", "02.4")
+def test_former_names_lead_to_a_session_until_another_takes_them(house: House) -> None:
+    lodger = house.open("abc", name="app")
+    assert lodger.tell("rename auditor") == "auditor"
+    (record,) = house.roster.scan().live
+    assert record.former_names == (FormerName(name="app", until=3),)
+    assert house.roster.aliases(record) == ("app",)
+    assert house.roster.holder("APP") == "abc"
+    assert house.open("def", name="app").name == "app"
+    assert house.roster.aliases(record) == ()
+    assert house.roster.holder("app") == "def"
+    assert house.roster.holder("nobody") is None
+
+
+@pytest.mark.rule("02.4")
+def test_report_8_a_session_has_one_name_and_every_earlier_one_leads_to_it(house: House) -> None:
+    lodger = house.open("abc", name="app")
+    lodger.tell("rename reviewer")
+    lodger.tell("rename auditor")
+    (record,) = house.roster.scan().live
+    assert record.name == "auditor"
+    assert house.roster.aliases(record) == ("reviewer", "app")
+    assert [house.roster.holder(name) for name in ("app", "reviewer", "auditor")] == ["abc"] * 3
+
+
+@pytest.mark.rule("02.3")
+def test_report_6_an_address_is_never_another_session_of_the_same_derived_name(house: House) -> None:
+    first = house.open("a", name="app-3f", sockets=str(house.sockets))
+    second = house.open("c", name="app-3f", sockets=str(house.sockets))
+    assert second.name == "app-3f-2"
+    path = f"{house.sockets}/{first.pid}.sock"
+    record = house.roster.by_socket(path)
+    assert record is not None
+    assert (record.session_id, record.name) == ("a", "app-3f")
+    first.kill()
+    assert house.roster.by_socket(path) is None
+    assert house.names() == ["app-3f-2"]
+
+
+@pytest.mark.rule("10.38")
+def test_rival_V6_asking_for_a_name_that_nobody_has_stores_nothing(house: House) -> None:
+    house.open("abc", name="reviewer")
+    before = set(house.home.rglob("*"))
+    for name in ("reviewr", "../../x", "../sessions/abc", "REVIEWERS", ""):
+        assert house.roster.holder(name) is None
+        assert house.roster.ended(name) is None
+        if name:
+            with pytest.raises(NoSession):
+                house.roster.meant(name, ())
+    assert house.roster.holder("REVIEWER") == "abc"
+    assert set(house.home.rglob("*")) == before
+
+
+@pytest.mark.rule("05.12", "02.4")
+def test_report_10_a_killed_session_comes_back_under_its_id_with_its_name_and_aliases(house: House) -> None:
+    lodger = house.open("abc", name="app")
+    lodger.tell("rename reviewer")
+    lodger.kill()
+    again = house.open("abc", name=house.roster.names.known("abc").chosen)
+    assert again.name == "reviewer"
+    assert house.roster.holder("app") == "abc"
+    assert house.names() == ["reviewer"]
+
+
+# ── what killed processes leave beside the records ───────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.11", "11.10")
+def test_files_that_no_record_accounts_for_are_swept_once_their_process_is_gone(house: House) -> None:
+    pid = dead_pid()
+    house.open("abc", client=[4711, "77"], sockets=str(house.sockets))
+    living = house.files()
+    keys = {
+        f"{pid}.{'0' * 64}.key": {"peerToken": "x", "procStart": "1", "pidDomain": processes.pid_domain()},
+        f"{pid}.{'1' * 64}.key": {"peerToken": "x", "procStart": "1", "pidDomain": ELSEWHERE},
+        f"{os.getppid()}.{'2' * 64}.key": {
+            "peerToken": "x",
+            "procStart": processes.start_of(os.getppid()),
+            "pidDomain": processes.pid_domain(),
+        },
+        f"{pid}.{'3' * 64}.key": ["no key"],
+        f"x.{'4' * 64}.key": {"pidDomain": processes.pid_domain()},
+    }
+    for name, key in keys.items():
+        files.write_atomic(f"{house.sessions}/{name}", json.dumps(key).encode())
+    files.write_atomic(f"{house.sessions}/client-1-1", b"nobody\n")
+    old, young = files.temporary_name(), files.temporary_name()
+    for name in (old, young, "other.tmp"):
+        files.write_atomic(f"{house.sessions}/{name}", b"")
+    os.utime(house.sessions / old, (1, 1))
+    os.utime(house.sessions / "other.tmp", (1, 1))
+    house.roster.scan()
+    assert house.files() == {*living, *list(keys)[1:], young, "other.tmp"}
+
+
+@pytest.mark.rule("05.20")
+def test_the_key_of_a_session_that_is_about_to_publish_stays(house: House) -> None:
+    house.roster.write_key(str(os.getpid()), "/x/y.sock", "1" * 32)
+    house.roster.scan()
+    assert len(house.files()) == 1
+
+
+def test_a_client_file_of_a_session_that_is_about_to_publish_stays(house: House) -> None:
+    lock = house.roster.open_folder("abc")
+    files.write_atomic(f"{house.sessions}/client-1-1", b"abc\n")
+    house.roster.scan()
+    assert house.files() == {"client-1-1"}
+    lock.release()
+    house.roster.scan()
+    assert house.files() == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"../x\n", b"x" * 70_000])
+def test_a_client_file_that_makes_no_sense_leads_to_nobody(house: House, content: bytes) -> None:
+    files.write_atomic(f"{house.sessions}/client-1-1", content)
+    assert house.roster.client_sessions(1, "1") == ()
+
+
+# ── those that ended ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.13")
+def test_an_ended_session_is_known_by_each_of_its_names_while_its_folder_is_there(house: House) -> None:
+    lodger = house.open("abc", name="app")
+    lodger.tell("rename auditor")
+    lodger.tell("leave")
+    assert house.roster.ended("app") == house.roster.ended("auditor") == ("auditor", 12345)
+    assert house.roster.ended("nobody") is None
+    assert house.roster.ended("../abc") is None
+    house.roster.forget("abc")
+    assert house.roster.ended("abc") is None
+    assert house.roster.ended("auditor") is None
+
+
+@pytest.mark.rule("02.13")
+def test_a_session_that_was_killed_and_opened_again_has_not_ended(house: House) -> None:
+    house.open("abc").kill()
+    assert house.roster.ended("abc") is not None
+    again = house.open("abc")
+    assert house.roster.ended("abc") is None
+    again.tell("leave")
+    assert house.roster.ended("abc") == ("abc", 12345)
+
+
+@pytest.mark.rule("05.7")
+def test_forgetting_takes_folder_names_and_records(house: House) -> None:
+    lodger = house.open("abc", name="reviewer", sockets=str(house.sockets))
+    with pytest.raises(SessionInUse):
+        house.roster.forget("abc")
+    assert house.names() == ["reviewer"]
+    lodger.kill()
+    house.roster.forget("abc")
+    assert house.files() == set()
+    assert os.listdir(house.sessions) == [".lock"]
+    assert os.listdir(house.state / "names") == [".lock"]
+    for session_id in ("abc", "..", "nobody"):
+        with pytest.raises(NoSession):
+            house.roster.forget(session_id)
+
+
+@pytest.mark.rule("05.7")
+def test_a_session_whose_folder_cannot_go_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(house, "abc", proc_start="1")
+
+    def full(*_args: object, **_kw: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(roster.os, "rename", full)
+        with pytest.raises(StoreFailed, match="could not be removed"):
+            house.roster.forget("abc")
+    assert not house.roster.lives("abc")
+    house.roster.forget("abc")
