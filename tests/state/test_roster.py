@@ -1137,3 +1137,156 @@ def test_a_session_whose_folder_cannot_go_is_said(house: House, monkeypatch: pyt
             house.roster.forget("abc")
     assert not house.roster.lives("abc")
     house.roster.forget("abc")
+
+
+@pytest.mark.rule("05.7")
+def test_the_folder_of_an_ended_session_is_kept_for_30_days(house: House) -> None:
+    house.open("live")
+    house.open("left", name="reviewer").tell("leave")
+    killed = house.open("killed")
+    killed.kill()
+    house.roster.scan()
+    ended = house.roster.ended("killed")
+    assert ended is not None
+    (house.sessions / ".left-0a1b2c3d.gone").mkdir()  # a removal that was itself killed
+    (house.sessions / "foreign").mkdir()
+    assert house.roster.expire(12345 + KEPT_MS) == ()
+    assert not (house.sessions / ".left-0a1b2c3d.gone").exists()
+    assert house.roster.expire(12346 + KEPT_MS) == ("left",)
+    assert house.roster.holder("reviewer") is None
+    assert house.roster.expire(ended[1] + KEPT_MS) == ()
+    assert house.roster.expire(ended[1] + 1 + KEPT_MS) == ("killed",)
+    assert house.names() == ["live"]
+    assert sorted(each.name for each in house.sessions.iterdir() if each.is_dir()) == ["foreign", "live"]
+
+
+def test_a_session_that_is_opened_in_the_instant_it_expires_stays(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.roster.open_folder("abc").release()
+    real = Roster.forget
+
+    def forget(self: Roster, session_id: str) -> None:
+        lodger = house.open(session_id)
+        assert lodger.pid
+        real(self, session_id)
+
+    monkeypatch.setattr(Roster, "forget", forget)
+    assert house.roster.expire(2**50) == ()
+    assert house.names() == ["abc"]
+
+
+# ── many at once ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_listing_while_others_come_and_die(house: House) -> None:
+    """What is live the whole time is in every list; at the end exactly the living are left, without a trace."""
+    stayers = [house.open(f"stay-{number}", sockets=str(house.sockets)) for number in range(3)]
+    staying = {f"stay-{number}" for number in range(3)}
+    for number in range(6):
+        comer = house.start(f"come-{number}", sockets=str(house.sockets), client=[4711, str(number)])
+        while True:
+            scan = house.roster.scan()
+            names = {record.name for record in scan.live}
+            assert staying <= names
+            assert not scan.unchecked
+            if f"come-{number}" in names:
+                break
+            assert comer.process.poll() is None
+        if number % 3 == 0:
+            comer.kill()
+            assert f"come-{number}" not in {record.name for record in house.roster.scan().live}
+        else:
+            comer.process.send_signal(signal.SIGKILL)
+    for lodger in house.lodgers[len(stayers) :]:
+        lodger.process.wait()
+    assert set(house.names()) == staying
+    house.roster.scan()
+    keys = {
+        f"{each.pid}.{sha256(f'{house.sockets}/{each.pid}.sock'.encode()).hexdigest()}.key"
+        for each in stayers
+    }
+    assert house.files() == {*(f"{each.pid}.json" for each in stayers), *keys}
+    assert sorted(os.listdir(house.sockets)) == sorted(
+        f"{each.pid}{ending}" for each in stayers for ending in (".sock", ".ctl.sock")
+    )
+
+
+SCANNER = """
+import sys
+from postroom.state.roster import Roster
+roster = Roster(sys.argv[1])
+print(flush=True)
+sys.stdin.readline()
+swept = 0
+for _ in range(10):
+    scan = roster.scan()
+    assert not scan.unchecked and not scan.skipped, scan
+    assert [record.name for record in scan.live] == ["stay"], scan
+    swept += scan.swept
+print(swept, flush=True)
+"""
+
+
+@pytest.mark.rule("05.11", "05.13")
+def test_many_listers_sweep_each_dead_record_once(house: House) -> None:
+    house.open("stay")
+    pid = dead_pid()
+    for number in range(150):
+        house.roster.open_folder(f"dead-{number}").release()
+        house.put(here(f"dead-{number}", pid), f"{pid}-{number:08x}.json")
+    scanners = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCANNER, str(house.state)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for scanner in scanners:
+        assert scanner.stdout is not None
+        assert scanner.stdout.readline() == "\n"
+    for scanner in scanners:
+        assert scanner.stdin is not None
+        scanner.stdin.write("\n")
+        scanner.stdin.flush()
+    said = [scanner.communicate()[0] for scanner in scanners]
+    house.roster.scan()
+    assert sum(int(each) for each in said) <= 150
+    assert house.names() == ["stay"]
+    assert len(house.files()) == 1
+
+
+@pytest.mark.rule("05.13")
+def test_a_second_listing_of_many_reads_nothing_and_asks_each_lock_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of a listing is that of asking the living; the stale are met once."""
+    pid = dead_pid()
+    lock = house.roster.open_folder("live")
+    for number in range(50):
+        house.put(here("live", name=f"n{number}"), f"{os.getpid()}-{number:08x}.json")
+    for number in range(100):
+        house.roster.open_folder(f"dead-{number}").release()
+        house.put(here(f"dead-{number}", pid), f"{pid}-{number:08x}.json")
+    assert house.roster.scan().swept == 100
+    look_later(monkeypatch, 10)
+    house.roster.scan()
+    counted = Counted(monkeypatch)
+    probed: list[str] = []
+    probe = files.probe
+
+    def probing(path: str) -> bool:
+        probed.append(path)
+        return probe(path)
+
+    def unlooked(pid: int) -> None:
+        raise AssertionError(f"looked at {pid}")
+
+    monkeypatch.setattr(files, "probe", probing)
+    monkeypatch.setattr(processes, "look", unlooked)
+    assert len(house.roster.scan().live) == 50
+    assert counted.take() == (0, 0)
+    assert len(probed) == 50
+    lock.release()
