@@ -581,3 +581,599 @@ def test_a_receiver_that_raises_ends_that_connection_and_is_reported(folder: Pat
         await it.works()
 
     inbox(folder, work)
+
+
+def test_a_receiver_may_close_everything_in_the_middle(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        where = it.listener
+
+        def closes(frame: UserFrame, channel: Channel) -> None:
+            where.close()
+
+        it.recorder.does = closes
+        kept = it.peer()
+        await it.accepted(1)
+        peer = it.peer().write(line("m1") + line("m2"))
+        assert await peer.ended() == b""
+        assert await kept.ended() == b""
+        assert it.recorder.ids[0] == "m1"
+
+    inbox(folder, work)
+
+
+def test_closing_sends_what_was_answered(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        it.recorder.does = silent
+        peer = it.peer().write(line("m1"))
+        await it.accepted(1)
+        answered()(it.recorder.frames[0], it.recorder.channels[0])
+        await it.transport.close()
+        assert await peer.ended() == ACK
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("11.15")
+def test_every_socket_is_of_this_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families: set[int] = set()
+    make = socket.socket.__init__
+
+    def noting(sock: socket.socket, family: int = -1, *args: Any, **kwargs: Any) -> None:
+        make(sock, family, *args, **kwargs)
+        families.add(sock.family)
+
+    monkeypatch.setattr(socket.socket, "__init__", noting)
+
+    async def work(it: Inbox) -> None:
+        end = UdsTransport(None)
+        for acknowledged in (True, False):
+            sent = line("m1", ack=acknowledged)
+            await end.send(f"uds:{it.path}", sent, msg_id="m1", acknowledged=acknowledged)
+        await end.close()
+        assert it.recorder.ids == ["m1", "m1"]
+
+    inbox(folder, work)
+    assert families == {socket.AF_UNIX}
+
+
+# ── who ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("05.19")
+def test_the_evidence_is_the_connecting_process_and_its_ancestors(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        await it.peer().write(line("m1")).line()
+        found = it.recorder.evidence[0]
+        assert (found.transport, found.pid, found.token) == ("uds", os.getpid(), None)
+        assert found.start == processes.start_of(os.getpid())
+        assert [pid for pid, _ in found.ancestry[:2]] == [os.getpid(), os.getppid()]
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.19")
+def test_the_ancestry_is_walked_once_a_process_and_stat_read_once_a_connection(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[int] = []
+    looked: list[int] = []
+    ancestry, start_of = processes.ancestry, processes.start_of
+
+    def walking(pid: int) -> tuple[tuple[int, str], ...]:
+        walked.append(pid)
+        return ancestry(pid)
+
+    def looking(pid: int) -> str | None:
+        looked.append(pid)
+        return start_of(pid)
+
+    monkeypatch.setattr(processes, "ancestry", walking)
+    monkeypatch.setattr(processes, "start_of", looking)
+
+    async def work(it: Inbox) -> None:
+        peer = it.peer()
+        for _ in range(5):
+            await peer.write(line("m1")).line()
+        assert looked == [os.getpid()]
+        for _ in range(5):
+            await it.peer().write(line("m1")).line()
+        assert walked == [os.getpid()]
+        assert len(looked) <= 6
+        assert len(it.recorder.evidence) == 10
+        assert len({id(one) for one in it.recorder.evidence}) == 1
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.25")
+def test_a_process_that_has_gone_leaves_its_pid_and_nothing_else(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        def child() -> None:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(it.path)
+                sock.sendall(wire.encode_auth("b" * 32) + line("m1"))
+
+        pid = forked(child)
+        assert reaped(pid) == 0  # before the loop could accept
+        await until(lambda: it.recorder.frames)
+        found = it.recorder.evidence[0]
+        assert (found.pid, found.start, found.ancestry, found.token) == (pid, "", (), "child")
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.19")
+def test_a_pid_of_zero_is_no_evidence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(sock: socket.socket) -> tuple[int, int]:
+        return 0, os.geteuid()
+
+    monkeypatch.setattr(listener, "peer_of", elsewhere)
+
+    async def work(it: Inbox) -> None:
+        await it.peer().write(line("m1")).line()
+        assert it.recorder.evidence[0] == evidence.Evidence("uds")
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.19", "11.11")
+def test_another_user_is_closed_unread(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        peer = it.peer().write(line("m1"))
+        assert await peer.ended() == b""
+        assert it.recorder.frames == []
+        assert it.recorder.counts == {"foreign-user": 1}
+        assert it.open == 0
+
+    inbox(folder, work, uid=os.geteuid() + 1)
+
+
+@root
+@pytest.mark.rule("05.19", "11.11")
+def test_another_user_for_real_is_closed_unread(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        folder.chmod(0o711)  # as if the folder did not already keep others out
+        Path(it.path).chmod(0o666)
+        ready, go = os.pipe()
+
+        def child() -> None:
+            os.setgid(65534)
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(it.path)
+                sock.sendall(line("m1"))
+                os.close(go)
+                try:
+                    assert sock.recv(100) == b""
+                except ConnectionResetError:
+                    pass
+
+        pid = forked(child)
+        os.close(go)
+        os.read(ready, 1)
+        os.close(ready)
+        await until(lambda: it.recorder.counts["foreign-user"] == 1)
+        await it.works()
+        assert reaped(pid) == 0
+        assert it.recorder.ids == ["bystander"]
+
+    inbox(folder, work)
+
+
+@root
+@pytest.mark.rule("11.11", "05.5")
+def test_another_user_cannot_even_connect(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        def child() -> None:
+            os.setgid(65534)
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as sock:
+                try:
+                    sock.connect(it.path)
+                except PermissionError:
+                    return
+            raise AssertionError
+
+        assert reaped(forked(child)) == 0
+        folder.chmod(0o711)
+        assert reaped(forked(child)) == 0  # the socket's own mode is enough
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.20")
+def test_only_a_first_line_can_be_a_token(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        peer, child, wrong = (
+            wire.encode_auth("a" * 32),
+            wire.encode_auth("b" * 32),
+            wire.encode_auth("c" * 32),
+        )
+        for stream, token in [
+            (b"\n" + child + peer + line("m1"), "child"),
+            (b'{ "token": "%s", "type": "auth" }\n' % (b"b" * 32) + line("m1"), "child"),
+            (line("m1") + child + line("m1"), None),
+            (b"junk\n" + child + line("m1"), None),
+            (wrong + child + line("m1"), None),
+        ]:
+            it.recorder.evidence.clear()
+            await it.peer().write(stream).finish().ended()
+            assert [one.token for one in it.recorder.evidence][-1] == token
+        assert it.recorder.counts == {"bad-frame": 1, "wrong-token": 1}
+
+    inbox(folder, work)
+
+
+@pytest.mark.rule("05.20")
+def test_a_token_counts_for_the_frames_of_its_connection(folder: Path) -> None:
+    async def work(it: Inbox) -> None:
+        peer = it.peer().write(wire.encode_auth("b" * 32))
+        await it.accepted(1)
+        await peer.write(line("m1")).line()
+        await peer.write(line("m1")).line()
+        await it.peer().write(line("m1")).line()
+        assert [one.token for one in it.recorder.evidence] == ["child", "child", None]
+        assert {one.pid for one in it.recorder.evidence} == {os.getpid()}
+
+    inbox(folder, work)
+
+
+# ── processes that come again ────────────────────────────────────────────────────────────────────
+
+
+class Table:
+    """A process table that the test writes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.starts: dict[int, str] = {}
+        self.walked: list[int] = []
+
+        def ancestry(pid: int) -> tuple[tuple[int, str], ...]:
+            self.walked.append(pid)
+            return ((pid, self.starts[pid]),)
+
+        def no_watch(pid: int) -> int:
+            raise OSError
+
+        monkeypatch.setattr(processes, "start_of", self.starts.get)
+        monkeypatch.setattr(processes, "ancestry", ancestry)
+        monkeypatch.setattr(os, "pidfd_open", no_watch)
+
+
+@pytest.mark.rule("05.19")
+def test_a_pid_that_was_given_away_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, witness = Table(monkeypatch), Witness()
+    table.starts[7] = "100"
+    first = witness.about(7)
+    assert witness.about(7) is first
+    table.starts[7] = "200"
+    second = witness.about(7)
+    assert (first.start, second.start, second.ancestry) == ("100", "200", ((7, "200"),))
+    del table.starts[7]
+    assert witness.about(7) == evidence.Evidence("uds", 7)
+    assert table.walked == [7, 7]
+
+
+@pytest.mark.rule("05.19")
+def test_the_least_recently_seen_of_500_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, witness = Table(monkeypatch), Witness()
+    table.starts.update(dict.fromkeys(range(1, 502), "1"))
+    for pid in range(1, 501):
+        witness.about(pid)
+    witness.about(1)
+    witness.about(501)
+    assert table.walked == [*range(1, 502)]
+    table.walked.clear()
+    witness.about(1)
+    witness.about(501)
+    assert table.walked == []
+    witness.about(2)
+    assert table.walked == [2]
+
+
+def test_evidence_that_was_not_kept_can_show_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, witness = Table(monkeypatch), Witness()
+    table.starts[7] = "100"
+    gone = evidence.Evidence("uds", 8)
+    assert witness.with_token(gone, "peer") == evidence.Evidence("uds", 8, token="peer")
+    known = witness.about(7)
+    assert witness.with_token(known, "peer") is witness.with_token(known, "peer")
+    assert witness.with_token(known, "child").token == "child"
+    assert known.token is None
+
+
+def test_a_process_that_comes_again_is_watched_and_not_read(
+    monkeypatch: pytest.MonkeyPatch, sleeping: Sleepers
+) -> None:
+    looked: list[int] = []
+    start_of = processes.start_of
+
+    def looking(pid: int) -> str | None:
+        looked.append(pid)
+        return start_of(pid)
+
+    monkeypatch.setattr(processes, "start_of", looking)
+    witness = Witness()
+    pid = sleeping()
+    first = witness.about(pid)
+    assert witness.about(pid) is first
+    looked.clear()
+    assert witness.about(pid) is first
+    assert looked == []
+    sleeping.kill(pid)
+    assert witness.about(pid) == evidence.Evidence("uds", pid)
+    assert looked == [pid]
+    witness.close()
+
+
+def test_a_process_that_ends_while_it_is_being_watched_for_is_not_watched(sleeping: Sleepers) -> None:
+    witness = Witness()
+    pid = sleeping()
+    first = witness.about(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie: its stat can still be read
+    assert witness.about(pid) is first
+    sleeping.kill(pid)
+    assert witness.about(pid) == evidence.Evidence("uds", pid)
+    witness.close()
+
+
+def test_so_many_are_watched_and_no_more(monkeypatch: pytest.MonkeyPatch, sleeping: Sleepers) -> None:
+    monkeypatch.setattr(evidence, "WATCHED", 1)
+    before = len(os.listdir("/proc/self/fd"))
+    witness = Witness()
+    children = [sleeping() for _ in range(3)]
+    for _ in range(3):
+        for pid in children:
+            assert witness.about(pid).ancestry[1][0] == os.getpid()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    witness.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# ── the socket's own file ────────────────────────────────────────────────────────────────────────
+
+
+def started(path: Path) -> None:
+    """Starts and closes a listener at this path."""
+
+    async def work() -> None:
+        made = Listener(str(path), Silent())
+        made.start()
+        made.start()  # once is enough
+        try:
+            assert stat.S_ISSOCK(path.lstat().st_mode)
+        finally:
+            made.close()
+            made.close()
+
+    run(work())
+
+
+@dataclass
+class Silent:
+    """A handler that writes down what happens."""
+
+    opens: list[Connection] = field(default_factory=list[Connection])
+    closes: list[Connection] = field(default_factory=list[Connection])
+    heard: list[bytes] = field(default_factory=list[bytes])
+    reasons: list[str] = field(default_factory=list[str])
+    answer: Callable[[Connection, bytes], None] | None = None
+
+    def opened(self, connection: Connection) -> None:
+        """A connection came."""
+        self.opens.append(connection)
+
+    def lines(self, connection: Connection, lines: list[bytes]) -> None:
+        """Lines came."""
+        self.heard += lines
+        if self.answer is not None:
+            for one in lines:
+                self.answer(connection, one)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection ended."""
+        self.closes.append(connection)
+
+    def count(self, what: str) -> None:
+        """It ended for a reason."""
+        self.reasons.append(what)
+
+
+@pytest.mark.rule("05.5")
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_the_socket_has_mode_0600_whatever_the_umask(folder: Path, umask: int) -> None:
+    async def work(it: Inbox) -> None:
+        assert stat.S_IMODE(Path(it.path).lstat().st_mode) == 0o600
+
+    before = os.umask(umask)
+    try:
+        inbox(folder, work)
+    finally:
+        os.umask(before)
+
+
+def test_the_mode_is_right_where_a_descriptor_has_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(fd: int, mode: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "fchmod", refuses)
+
+    async def work(it: Inbox) -> None:
+        assert stat.S_IMODE(Path(it.path).lstat().st_mode) == 0o600
+
+    inbox(folder, work)
+
+
+def test_a_socket_that_nobody_listens_at_is_replaced(folder: Path) -> None:
+    path = folder / "inbox.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    started(path)
+    assert not path.exists()
+
+
+@pytest.mark.rule("05.6", "11.11")
+def test_what_is_no_stale_socket_of_ours_is_left_alone(folder: Path) -> None:
+    path = folder / "inbox.sock"
+    elsewhere = folder / "elsewhere.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(elsewhere))
+    for make in (
+        lambda: path.write_text("a file"),
+        lambda: path.symlink_to(elsewhere),
+        lambda: path.symlink_to(folder / "nothing"),
+        lambda: path.mkdir(),
+        lambda: os.mkfifo(path),
+    ):
+        make()
+        before = path.lstat()
+        with pytest.raises(UnfitPath, match="no socket"):
+            started(path)
+        assert path.lstat() == before
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    assert elsewhere.exists()
+
+
+@root
+@pytest.mark.rule("05.6", "11.11")
+def test_another_users_socket_is_left_alone(folder: Path) -> None:
+    path = folder / "inbox.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    os.chown(path, 65534, 65534)
+    with pytest.raises(UnfitPath, match="another user"):
+        started(path)
+    assert path.lstat().st_uid == 65534
+
+
+def test_a_socket_that_somebody_listens_at_is_left_alone(folder: Path) -> None:
+    path = folder / "inbox.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(UnfitPath, match="another process listens"):
+            started(path)
+        assert path.exists()
+
+
+def test_closing_removes_only_its_own_socket(folder: Path) -> None:
+    path = folder / "inbox.sock"
+
+    async def work() -> None:
+        made = Listener(str(path), Silent())
+        made.start()
+        path.unlink()
+        path.write_text("another's")
+        made.close()
+        assert path.read_text() == "another's"
+        path.unlink()
+        made.start()
+        path.unlink()
+        made.close()
+
+    run(work())
+
+
+@pytest.mark.rule("05.6")
+def test_a_folder_that_others_may_enter_is_unfit(folder: Path) -> None:
+    folder.chmod(0o755)
+    with pytest.raises(UnfitPath):
+        started(folder / "inbox.sock")
+    folder.chmod(0o700)
+    started(folder / "inbox.sock")
+
+
+@pytest.mark.rule("05.7")
+def test_a_path_of_103_bytes_is_the_longest(folder: Path) -> None:
+    room = 103 - len(os.fsencode(folder)) - 1
+    started(folder / ("x" * room))
+    started(folder / ("ü" * (room // 2)))
+    with pytest.raises(UnfitPath, match="103"):
+        started(folder / ("x" * (room + 1)))
+
+
+def test_a_path_that_cannot_be_bound_is_unfit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(sock: socket.socket, path: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(listener, "bind_private", refuses)
+    with pytest.raises(UnfitPath, match="No space left"):
+        started(folder / "inbox.sock")
+
+
+@pytest.mark.rule("05.11")
+def test_a_forked_child_does_not_hold_the_socket(folder: Path, sleeping: Sleepers) -> None:
+    async def work() -> None:
+        path = str(folder / "inbox.sock")
+        transport = UdsTransport(path)
+        await transport.serve(Recorder())
+        os.link(path, folder / "kept.sock")  # the same socket, also after it was removed
+        sleeping()
+        await transport.close()
+        with pytest.raises(ConnectionRefusedError):
+            Peer(str(folder / "kept.sock"))
+
+    run(work())
+
+
+# ── the same listener for other lines ────────────────────────────────────────────────────────────
+
+
+def listening(
+    folder: Path,
+    handler: Silent,
+    test: Callable[[Listener, Clock], Coroutine[Any, Any, None]],
+    **more: Any,
+) -> None:
+    """Runs a test against a listener alone."""
+
+    async def work() -> None:
+        clock = Clock()
+        made = Listener(str(folder / "control.sock"), handler, clock=clock, **more)
+        made.start()
+        try:
+            await test(made, clock)
+        finally:
+            made.close()
+        assert handler.opens == handler.closes or sorted(map(id, handler.opens)) == sorted(
+            map(id, handler.closes)
+        )
+
+    run(work())
+
+
+def test_a_handler_may_close_after_what_it_wrote(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.write(b"no\n")
+        connection.close()
+        connection.close()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        for early in (True, False):
+            peer = Peer(made.path)
+            if not early:
+                await until(lambda: len(made.connections) == 1)
+            assert await peer.write(b"one\n").ended() == b"no\n"
+            peer.sock.close()
+        assert handler.heard == [b"one", b"one"]
+
+    listening(folder, handler, work)
+
+
+def test_a_handler_may_close_at_once(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.write(b"never seen\n")
+        connection.close(after_flush=False)
+        connection.write(b"never seen\n")
+        connection.flush()
+        connection.close()
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path)
+        assert await peer.write(b"one\n").ended() == b""
+        peer.sock.close()
+
+    listening(folder, Silent(answer=answer), work)
