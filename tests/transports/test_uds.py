@@ -1177,3 +1177,262 @@ def test_a_handler_may_close_at_once(folder: Path) -> None:
         peer.sock.close()
 
     listening(folder, Silent(answer=answer), work)
+
+
+def test_more_than_the_kernel_holds_is_sent_as_the_peer_reads(folder: Path) -> None:
+    wanted = os.urandom(3_000_000)
+
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.stay()
+        connection.write(wanted[:2_000_000])
+        connection.write(wanted[2_000_000:])
+        connection.close()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n")
+        await until(lambda: made.connections)
+        clock.now += 100_000  # a pager that stands still
+        made.expire()
+        assert await peer.ended() == wanted
+        peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_a_peer_that_leaves_while_it_is_written_to(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.stay()
+        connection.write(b"x" * 3_000_000)
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n")
+        await until(lambda: made.connections)
+        peer.sock.close()
+        await until(lambda: handler.closes)
+        handler.closes[0].write(b"x")
+        handler.closes[0].flush()
+
+    listening(folder, handler, work)
+
+
+def test_a_connection_that_may_stay_is_neither_idle_nor_late(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.stay()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peers = [Peer(made.path).write(b"wait\n") for _ in range(2)]
+        await until(lambda: len(made.connections) == 2)
+        clock.now += 100_000
+        made.expire()
+        late = Peer(made.path)
+        assert await late.ended() == b""
+        assert handler.reasons == ["too-many"]
+        assert [peer.open for peer in peers] == [True, True]
+        for peer in (*peers, late):
+            peer.sock.close()
+        await until(lambda: not made.connections)
+
+    listening(folder, handler, work, bounds=Bounds(connections=2))
+
+
+def test_a_line_limit_of_its_own(folder: Path) -> None:
+    handler = Silent()
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"x" * 100 + b"\n")
+        await until(lambda: handler.heard)
+        assert await peer.write(b"x" * 101).ended() == b""
+        assert handler.heard == [b"x" * 100]
+        assert handler.reasons == ["too-long"]
+        peer.sock.close()
+
+    listening(folder, handler, work, line_limit=100)
+
+
+def test_whole_lines_before_a_longer_one_in_the_same_read(folder: Path) -> None:
+    handler = Silent(answer=lambda connection, one: connection.write(one + b"!\n"))
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\ntwo\n" + b"x" * 101 + b"\nthree\n")
+        assert await peer.ended() == b"one!\ntwo!\n"
+        assert handler.heard == [b"one", b"two"]
+        assert handler.reasons == ["too-long"]
+        peer.sock.close()
+
+    listening(folder, handler, work, line_limit=100)
+
+
+@pytest.mark.rule("11.10")
+def test_more_at_once_than_may_be_left_unread(folder: Path) -> None:
+    handler = Silent(answer=lambda connection, one: connection.write(b"x" * 3_000_000))
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n")
+        await until(lambda: handler.closes)
+        assert handler.reasons == ["unread"]
+        assert len(await peer.ended()) < 3_000_000
+        peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_a_peer_that_leaves_while_the_last_words_are_written(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.stay()
+        connection.write(b"x" * 3_000_000)
+        connection.close()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n")
+        await until(lambda: made.connections)
+        peer.sock.close()
+        await until(lambda: handler.closes)
+        assert handler.reasons == []
+
+    listening(folder, handler, work)
+
+
+@pytest.mark.rule("11.14")
+def test_last_words_that_nobody_reads_are_not_waited_for(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.write(b"x" * 400_000)
+        connection.close()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n")
+        await until(lambda: made.connections)
+        clock.now += 5.1
+        made.expire()
+        assert handler.reasons == ["too-slow"]
+        peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_a_handler_that_raises_when_a_connection_opens(folder: Path) -> None:
+    class Fails(Silent):
+        def opened(self, connection: Connection) -> None:
+            super().opened(connection)
+            if len(self.opens) == 1:
+                raise ZeroDivisionError
+
+    handler = Fails(answer=lambda connection, one: connection.write(b"here\n"))
+
+    async def work(made: Listener, clock: Clock) -> None:
+        heard: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+        first = Peer(made.path)
+        assert await first.ended() == b""
+        assert [type(context["exception"]) for context in heard] == [ZeroDivisionError]
+        second = Peer(made.path).write(b"there?\n")
+        assert await second.line() == b"here\n"
+        first.sock.close()
+        second.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_a_connection_that_is_gone_before_it_is_accepted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = Silent(answer=lambda connection, one: connection.write(b"here\n"))
+    accept, failures = listener.Listening.take, [BlockingIOError(), ConnectionAbortedError()]
+
+    def fails(sock: listener.Listening) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(sock)
+
+    monkeypatch.setattr(listener.Listening, "take", fails)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"there?\n")
+        assert await peer.line() == b"here\n"
+        assert failures == []
+        peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_a_connection_whose_peer_cannot_be_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(sock: socket.socket) -> tuple[int, int]:
+        raise OSError
+
+    monkeypatch.setattr(listener, "peer_of", unknown)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"there?\n")
+        assert await peer.ended() == b""
+        peer.sock.close()
+
+    handler = Silent()
+    listening(folder, handler, work)
+    assert (handler.opens, handler.heard) == ([], [])
+
+
+def test_what_was_expected_keeps_a_connection(folder: Path) -> None:
+    def answer(connection: Connection, one: bytes) -> None:
+        connection.expect()
+
+    handler = Silent(answer=answer)
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path).write(b"one\n").finish()
+        await until(lambda: made.connections)
+        assert repr(handler.opens[0]).endswith("ended, 1 owed, 0 bytes unsent>")
+        handler.opens[0].answer(b"two\n")
+        handler.opens[0].flush()
+        assert await peer.ended() == b"two\n"
+        assert repr(handler.opens[0]).startswith(f"<Connection pid {os.getpid()} closed")
+        peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+@pytest.mark.rule("11.14")
+def test_without_descriptors_it_waits_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.01)
+    handler = Silent(answer=lambda connection, one: connection.write(b"here\n"))
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peers = [Peer(made.path), Peer(made.path)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(peer.sock.fileno() for peer in peers) + 1, hard))
+        try:
+            await until(lambda: len(handler.reasons) >= 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert set(handler.reasons) == {"no-descriptor"}
+        for peer in peers:
+            assert await peer.write(b"there?\n").line() == b"here\n"
+            peer.sock.close()
+
+    listening(folder, handler, work)
+
+
+def test_closing_while_it_waits_for_descriptors(folder: Path) -> None:
+    handler = Silent()
+
+    async def work(made: Listener, clock: Clock) -> None:
+        peer = Peer(made.path)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (peer.sock.fileno() + 1, hard))
+        try:
+            await until(lambda: handler.reasons)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        made.close()
+        assert await peer.ended() == b""
+        peer.sock.close()
+
+    listening(folder, handler, work)
