@@ -579,3 +579,351 @@ def test_a_peer_that_closes_everything_unread_has_not_been_written_to(folder: Pa
             assert [made.none_came() for _ in range(3)] == [False, False, True]  # twice, and no more
 
     run(work())
+
+
+@pytest.mark.rule("05.18")
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_backlog_that_stays_full_is_a_timeout(folder: Path, acknowledged: bool) -> None:
+    async def work() -> None:
+        async with other(folder, backlog=0) as (made, end):
+            made.full()
+            with pytest.raises(BlockingIOError):
+                made.full()
+            task = sending(end, made.address, acknowledged=acknowledged, seconds=0.05)
+            if acknowledged:
+                waiting = sending(end, made.address, msg_id="m2", seconds=0.05)
+                assert (await waiting).code == "timeout"
+            outcome = await task
+            assert (outcome.status, outcome.code) == ("failed", "timeout")
+
+    run(work())
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_full_backlog_is_tried_again_within_the_time(folder: Path, acknowledged: bool) -> None:
+    async def work() -> None:
+        async with other(folder, backlog=0) as (made, end):
+            made.full()
+            tasks = [
+                sending(end, made.address, msg_id=f"m{number}", acknowledged=acknowledged)
+                for number in (1, 2)
+            ]
+            await turns()
+            (await made.catch()).close()
+            caught = await made.catch()
+            if acknowledged:
+                assert await caught.lines(2) == [line("m1"), line("m2")]
+                await caught.answer(ACK + wire.encode_ack("m2", "queued"))
+            else:
+                assert await caught.lines(1) == [line("m1")]
+                caught.close()
+                caught = await made.catch()
+                assert await caught.lines(1) == [line("m2")]
+                caught.close()
+            assert {(await task).status for task in tasks} == {"acknowledged" if acknowledged else "written"}
+
+    run(work())
+
+
+@pytest.mark.rule("05.18", "05.23")
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_peer_that_accepts_and_reads_nothing(folder: Path, acknowledged: bool) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            for data in (line("m1"), BIG):
+                outcome = await sending(end, made.address, data, acknowledged=acknowledged, seconds=0.03)
+                assert (outcome.status, outcome.code) == ("unknown", "")
+                assert "no answer" in outcome.detail
+
+    run(work())
+
+
+def test_a_line_that_is_stuck_half_written_makes_way(folder: Path) -> None:
+    async def work() -> None:
+        clock = Clock()
+        made = linked(clock)
+        with servers(folder, 1) as (one,):
+            stuck = asyncio.ensure_future(
+                made.ask(one.path, BIG, "m1", pid=0, start="", token=None, seconds=1.0)
+            )
+            first = await one.catch()
+            waiting = asked(made, one, "m2", seconds=9.0)
+            never = asked(made, one, "m3", seconds=0.5)
+            await turns()
+            clock.now += 2
+            made.expire()
+            assert [(await stuck).status, (await never).code] == ["unknown", "timeout"]
+            second = await one.catch()
+            assert await second.lines(1) == [line("m2")]
+            await second.answer(wire.encode_ack("m2", "queued"))
+            assert (await waiting).ack == "queued"
+            assert len(await first.rest()) < len(BIG)
+            made.close()
+
+    run(work())
+
+
+def test_a_cancelled_line_that_is_half_written_goes_out_whole(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            half = sending(end, made.address, BIG)
+            caught = await made.catch()
+            unbegun, last = sending(end, made.address, msg_id="m2"), sending(end, made.address, msg_id="m3")
+            await turns()
+            half.cancel()
+            unbegun.cancel()
+            await turns()
+            assert await caught.lines(2) == [BIG, line("m3")]
+            await caught.answer(ACK + wire.encode_ack("m3", "queued"))
+            assert (await last).ack == "queued"
+
+    run(work())
+
+
+def test_a_cancelled_line_of_several_with_one_id(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            first, second = sending(end, made.address), sending(end, made.address)
+            caught = await made.catch()
+            await caught.lines(2)
+            first.cancel()
+            await turns()
+            await caught.answer(ACK)
+            assert (await second).ack == "queued"
+
+    run(work())
+
+
+@pytest.mark.rule("11.10")
+def test_what_waits_for_one_peer_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "QUEUED_BYTES", 2_000_000)
+
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            tasks = [sending(end, made.address, BIG, msg_id="m1") for _ in range(3)]
+            outcome = await tasks[2]
+            assert (outcome.status, outcome.code) == ("failed", "connection_failed")
+            caught = await made.catch()
+            await caught.lines(2)
+            await caught.answer(ACK * 2)
+            assert [(await task).ack for task in tasks[:2]] == ["queued", "queued"]
+
+    run(work())
+
+
+@pytest.mark.rule("11.14")
+@pytest.mark.parametrize(
+    "nonsense",
+    [wire.encode_ack("m9", "queued") * 11, b"x\n" * 11, b"x" * (wire.MAX_LINE + 1)],
+    ids=["acknowledgements", "lines", "one line"],
+)
+def test_a_peer_that_answers_nonsense_without_end_is_left(
+    folder: Path, nonsense: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "STRAY_ANSWERS", 10)
+
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            task = sending(end, made.address)
+            for _ in range(2):
+                caught = await made.catch()
+                await caught.lines(1)
+                with contextlib.suppress(ConnectionError):
+                    await caught.answer(nonsense)
+            assert (await task).status == "unknown"
+            assert made.none_came()
+
+    run(work())
+
+
+# ── to a neighbour ───────────────────────────────────────────────────────────────────────────────
+
+
+def writing(
+    made: Links, to: Other, *, linger: float, seconds: float = 5.0, token: str | None = None
+) -> asyncio.Task[Outcome]:
+    """Writes to a neighbour over links alone."""
+    return asyncio.ensure_future(
+        made.write(to.path, line("m1"), pid=0, start="", token=token, seconds=seconds, linger=linger)
+    )
+
+
+@pytest.mark.rule("05.22")
+def test_a_neighbour_is_written_to_half_closed_and_waited_for(folder: Path) -> None:
+    async def work() -> None:
+        made = linked(asyncio.get_running_loop().time)
+        with servers(folder, 1) as (one,):
+            task = writing(made, one, linger=0.0, token="a" * 32)
+            caught = await one.catch()
+            assert await caught.rest() == wire.encode_auth("a" * 32) + line("m1")
+            await turns()
+            assert not task.done()  # not before the peer has closed
+            caught.close()
+            assert await task == Outcome(status="written")
+            made.close()
+
+    run(work())
+
+
+def test_a_neighbour_may_look_at_us_before_we_finish_and_close_when_it_likes(folder: Path) -> None:
+    async def work() -> None:
+        made = linked(asyncio.get_running_loop().time)
+        with servers(folder, 1) as (one,):
+            task = writing(made, one, linger=3600.0, seconds=7200.0)
+            caught = await one.catch()
+            assert await caught.lines(1) == [line("m1")]
+            await turns()
+            with pytest.raises(BlockingIOError):
+                caught.sock.recv(1)  # it stays open
+            caught.close()
+            assert await task == Outcome(status="written")
+            made.close()
+
+    run(work())
+
+
+@pytest.mark.rule("05.22", "05.23")
+@pytest.mark.parametrize("when", ["at once", "after the end"])
+def test_a_neighbour_that_closes_unread_leaves_unknown(folder: Path, when: str) -> None:
+    async def work() -> None:
+        made = linked(asyncio.get_running_loop().time)
+        with servers(folder, 1) as (one,):
+            task = writing(made, one, linger=3600.0 if when == "at once" else 0.0, seconds=7200.0)
+            caught = await one.catch()
+            await turns()
+            caught.close()
+            assert (await task).status == "unknown"
+            made.close()
+
+    run(work())
+
+
+def test_a_neighbour_that_resets_while_it_is_written_to(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            task = sending(end, made.address, BIG, acknowledged=False)
+            caught = await made.catch()
+            await caught.read(1000)
+            caught.close()
+            assert (await task).status == "unknown"
+
+    run(work())
+
+
+def test_a_neighbour_that_refuses_every_byte(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise BrokenPipeError
+
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            with monkeypatch.context() as patched:
+                patched.setattr(socket.socket, "send", gone)
+                outcome = await sending(end, made.address, acknowledged=False)
+            assert (outcome.status, outcome.code) == ("failed", "connection_failed")
+
+    run(work())
+
+
+def test_a_neighbour_that_cannot_be_half_closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise OSError(107, "not connected")
+
+    async def work() -> None:
+        made = linked(asyncio.get_running_loop().time)
+        with servers(folder, 1) as (one,), monkeypatch.context() as patched:
+            patched.setattr(socket.socket, "shutdown", gone)
+            assert (await writing(made, one, linger=0.0)).status == "unknown"
+            made.close()
+
+    run(work())
+
+
+def test_a_neighbour_takes_a_long_line_bit_by_bit(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            task = sending(end, made.address, BIG, acknowledged=False)
+            caught = await made.catch()
+            assert await caught.lines(1) == [BIG]
+            caught.close()
+            assert await task == Outcome(status="written")
+
+    run(work())
+
+
+@pytest.mark.rule("05.18")
+def test_a_neighbour_that_never_closes_and_one_that_never_stops_talking(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            still = sending(end, made.address, acknowledged=False, seconds=0.03)
+            await made.catch()
+            assert (await still).status == "unknown"
+            task = sending(end, made.address, acknowledged=False, seconds=0.03)
+            caught = await made.catch()
+            with contextlib.suppress(ConnectionError):
+                while not task.done():
+                    await caught.answer(b"la\n" * 1000)
+            assert (await task).status == "unknown"
+
+    run(work())
+
+
+def test_who_waits_for_its_turn_waits_within_its_time(folder: Path) -> None:
+    async def work() -> None:
+        async with other(folder) as (made, end):
+            first = sending(end, made.address, BIG, acknowledged=False)
+            await made.catch()
+            second = await sending(end, made.address, acknowledged=False, seconds=0.02)
+            assert (second.status, second.code) == ("failed", "timeout")
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("data", "backlog", "expected"),
+    [(line("m1"), 100, "unknown"), (BIG, 100, "unknown"), (line("m1"), 0, "failed")],
+    ids=["written", "half written", "not connected"],
+)
+def test_closing_tells_whoever_writes_to_a_neighbour(
+    folder: Path, data: bytes, backlog: int, expected: str
+) -> None:
+    async def work() -> None:
+        async with other(folder, backlog) as (made, end):
+            made.full()
+            task = sending(end, made.address, data, acknowledged=False)
+            await turns()
+            assert not task.done()
+            await end.close()
+            assert (await task).status == expected
+
+    run(work())
+
+
+def test_links_that_closed_carry_nothing(folder: Path) -> None:
+    async def work() -> None:
+        made = linked(Clock())
+        made.close()
+        with servers(folder, 1) as (one,):
+            assert (await asked(made, one)).code == "connection_failed"
+            assert (await writing(made, one, linger=0.0)).code == "connection_failed"
+            assert one.none_came()
+
+    run(work())
+
+
+def test_a_transport_without_a_path_only_sends(folder: Path) -> None:
+    async def work() -> None:
+        end = UdsTransport(None)
+        with pytest.raises(ValueError, match="only sends"):
+            await end.serve(Recorder())
+        assert repr(end) == "<UdsTransport without an inbox not serving>"
+        await end.close()
+        assert repr(end) == "<UdsTransport without an inbox closed>"
+        served = UdsTransport(str(folder / "a.sock"))
+        await served.serve(Recorder())
+        assert repr(served) == f"<UdsTransport {folder}/a.sock serving>"
+        await served.close()
+
+    run(work())
