@@ -1,0 +1,476 @@
+"""The store in memory: the twin of `state.store`, for programs, tests and measuring.
+
+It keeps what `state.keeping` promises, durability apart: a message is gone with its process, and `commit`
+only closes the group. Everything else is the same, the rolling back too, and one suite of tests runs over
+both. So that a crash can be simulated, `reopened` gives what a store would hold that was killed in this
+instant and opened again, and `full` makes the disk full.
+
+Accepting a message makes one small object and a few entries in dictionaries: about a microsecond.
+
+What is weak: the journal is a list, which `steps` and `log` read through; words are searched for in every
+text that is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from postroom.core.inbox import Settled
+from postroom.errors import StoreFailed
+from postroom.state.keeping import (
+    GIVEN_BACK,
+    IN_MEMORY,
+    LEFT_BEHIND,
+    SHOWN_AGAIN,
+    STEPS_PER_BATCH,
+    TOO_OLD,
+    Retention,
+    Sent,
+    step_of,
+    worn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from postroom.core.inbox import Verdict
+    from postroom.core.message import Message, Pin, Step
+
+    Letter = tuple[Verdict, str, int, int]
+    """(verdict, body, at, row): one settled id."""
+
+Row = tuple[str, int, str, str, str]
+"""(msg_id, at, state, detail, peer): one row of the journal."""
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class MemoryStore:
+    """What one session remembers, in memory. See `keeping.Store`.
+
+    Args:
+        session_name: the name that its journal rows bear when they are read (`Step.where`).
+        retention: how long and how much is kept.
+
+    Attributes:
+        failing: for tests: `full` makes what grows fail as on a full disk, `broken` makes every write fail.
+        pending: whether a group is open, for `commit` to close.
+    """
+
+    durable = False
+
+    def __init__(self, session_name: str = "", *, retention: Retention = IN_MEMORY) -> None:
+        self.session_name = session_name
+        self.failing = ""
+        self.pending = False
+        self._retention = retention
+        self._letters: dict[tuple[str, str], Letter] = {}
+        self._letter = 0
+        # A kept message lies in exactly one of these, by its letter's row.
+        self._next: dict[int, Message] = {}
+        self._later: dict[int, Message] = {}
+        self._leased: dict[int, tuple[str, Message]] = {}
+        self._past: dict[int, Message] = {}
+        self._journal: list[Row] = []
+        self._pruned = 0
+        self._sent: dict[str, tuple[int, Sent]] = {}
+        self._pins: dict[tuple[str, str], tuple[int, Pin]] = {}
+        self._shown: dict[str, tuple[str, str, int]] = {}
+        self._numbers = 0
+        self._undo: list[Message | Callable[[], object]] = []
+        self._mark = 0
+
+    # Reading
+
+    @property
+    def unread(self) -> int:
+        """Messages accepted and not yet consumed, leased ones included (03.64)."""
+        return len(self._next) + len(self._later) + len(self._leased)
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that a `take` could hand out now."""
+        return len(self._next) + len(self._later)
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences for `status`: none, as nothing is kept."""
+        return []
+
+    def settled(self, sender: str, msg_id: str) -> Settled | None:
+        """What this sender's id was settled as, the open group included (03.8)."""
+        letter = self._letters.get((sender, msg_id))
+        return None if letter is None else Settled(letter[0], letter[1])
+
+    def was_sent(self, msg_id: str) -> bool:
+        """Whether this session sent a message under this id (03.7)."""
+        return msg_id in self._sent
+
+    def sent(self, msg_id: str) -> Sent | None:
+        """The message that this session sent under this id."""
+        found = self._sent.get(msg_id)
+        return None if found is None else found[1]
+
+    def waiting(self, limit: int | None = None) -> list[Message]:
+        """The messages that wait, in the order in which they will be handed out (10.3)."""
+        return [message for _, message in self._choice(limit=limit)]
+
+    def find(self, msg_id: str) -> list[Message]:
+        """Every message under this id that is still kept, oldest first."""
+        found = {row: message for row, message in self._kept() if message.msg_id == msg_id}
+        return [found[row] for row in sorted(found)]
+
+    def steps(self, msg_id: str) -> list[Step]:
+        """The journal's rows about one id, oldest first (10.12)."""
+        return [self._step(row) for row in self._journal if row[0] == msg_id]
+
+    def log(
+        self,
+        *,
+        text: str | None = None,
+        peer: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        after: int | None = None,
+        limit: int = 200,
+    ) -> list[tuple[int, Step]]:
+        """Searches the journal, as `keeping.Store.log` says (10.13)."""
+        of_peer = self._ids_of(peer) if peer else frozenset[str]()
+        with_text = self._ids_with(text) if text else frozenset[str]()
+
+        def wanted(row: Row) -> bool:
+            return (
+                (since is None or row[1] >= since)
+                and (until is None or row[1] <= until)
+                and (not peer or row[4].casefold() == peer.casefold() or row[0] in of_peer)
+                and (not text or text.casefold() in row[3].casefold() or row[0] in with_text)
+            )
+
+        start = 0 if after is None else max(0, after - self._pruned)
+        numbers: Iterable[int] = range(start, len(self._journal))
+        found = islice(
+            (at for at in (reversed(numbers) if after is None else numbers) if wanted(self._journal[at])),
+            max(limit, 0),
+        )
+        return [(self._pruned + at + 1, self._step(self._journal[at])) for at in sorted(found)]
+
+    def pins(self, conversation: str) -> list[tuple[str, Pin]]:
+        """The pins of one conversation, in the order in which they were made (02.17)."""
+        made = sorted(
+            (number, normal, pin) for (of, normal), (number, pin) in self._pins.items() if of == conversation
+        )
+        return [(normal, pin) for _, normal, pin in made]
+
+    def known(self, shown: str) -> tuple[str, str] | None:
+        """Whom a `from` value that was shown here meant (02.8)."""
+        found = self._shown.get(shown)
+        return None if found is None else found[:2]
+
+    # Writing
+
+    def add(self, message: Message, *, body: str) -> None:
+        """Takes a message in as accepted (11.1). ValueError where this sender's id is settled already (11.5)."""
+        origin = message.origin
+        msg_id, sender, at = message.msg_id, origin.identity, message.received_at
+        key = (sender, msg_id)
+        if key in self._letters:
+            raise ValueError(f"{msg_id} of {sender} is settled already")
+        if not self.pending:
+            self._begin()
+        if message.state != "accepted":
+            message = replace(message, state="accepted")
+        self._letter = row = self._letter + 1
+        self._letters[key] = ("accepted", body, at, row)
+        (self._later if message.priority == "later" else self._next)[row] = message
+        peer = sender if origin.name is None else origin.name
+        self._journal += ((msg_id, at, "received", "", peer), (msg_id, at, "accepted", "", peer))
+        self._undo.append(message)
+
+    def settle(self, sender: str, msg_id: str, verdict: Verdict, body: str, at: int) -> None:
+        """Settles an id without taking a message in (03.8)."""
+        key = (sender, msg_id)
+        if key in self._letters:
+            raise ValueError(f"{msg_id} of {sender} is settled already")
+        self._begin()
+        self._letter += 1
+        self._letters[key] = (verdict, body, at, self._letter)
+
+        def undo() -> None:
+            self._letter = self._letters.pop(key)[3] - 1
+
+        self._undo.append(undo)
+
+    def note(self, msg_id: str, state: str, at: int, detail: str = "", peer: str = "") -> None:
+        """Writes one row of the journal (11.1)."""
+        self._begin()
+        self._journal.append((msg_id, at, state, detail, peer))
+
+    def pin(self, conversation: str, normal: str, pin: Pin, at: int) -> None:
+        """Makes or moves a pin (02.17, 02.18)."""
+        key = (conversation, normal)
+        known = self._pins.get(key)
+        if known is None or known[1] != pin:
+            self._numbers += 1
+            self._set(self._pins, key, (self._numbers, pin))
+
+    def forget_pin(self, conversation: str, normal: str) -> None:
+        """Removes a pin, if there is one."""
+        self._set(self._pins, (conversation, normal), None)
+
+    def remember(self, shown: str, identity: str, address: str, at: int) -> None:
+        """Records whom a `from` value means that is shown here (02.8)."""
+        found = self._shown.get(shown)
+        if not found or found[:2] != (identity, address) or at - found[2] >= SHOWN_AGAIN:
+            self._set(self._shown, shown, (identity, address, at))
+
+    def sending(self, msg_id: str, to_identity: str, to_name: str, at: int) -> None:
+        """Records that a message is about to leave (05.23)."""
+        if msg_id not in self._sent:
+            last = next(reversed(self._sent.values()))[0] if self._sent else 0
+            sent = Sent(to_identity=to_identity, to_name=to_name, at=at)
+            self._set(self._sent, msg_id, (last + 1, sent))
+
+    def outcome(self, msg_id: str, state: str, at: int, detail: str = "") -> None:
+        """Records and journals what became of a sent message (11.2)."""
+        number, sent = self._sent.get(msg_id, (0, None))
+        self.note(msg_id, state, at, detail, "" if sent is None else sent.to_name)
+        if sent is not None:
+            self._set(self._sent, msg_id, (number, replace(sent, state=state)))
+
+    def answered(self, msg_id: str, at: int) -> bool:
+        """Marks what was consumed under this id as answered (11.1)."""
+        consumed = [row for row, message in self._past.items() if message.msg_id == msg_id]
+        consumed = sorted(row for row in consumed if self._past[row].state == "consumed")
+        for row in consumed:
+            message = self._past[row]
+            self.note(msg_id, "answered", at, peer=_peer(message))
+            self._set(self._past, row, message.moved("answered"))
+        return bool(consumed)
+
+    def commit(self) -> None:
+        """Closes the open group; nothing is durable here (05.27). Raises StoreFailed where `failing` says so."""
+        if self.pending:
+            self._check(growing=True)
+            self.pending = False
+            self._undo.clear()
+
+    def take(
+        self, lease: str, now: int, *, later: bool = True, limit: int | None = None, only: str | None = None
+    ) -> list[Message]:
+        """Hands out what waits, under a lease (11.1)."""
+        chosen = self._choice(later=later, limit=limit, only=only)
+        self._commit_with(bool(chosen))
+        taken: list[Message] = []
+        for row, message in chosen:
+            (self._later if message.priority == "later" else self._next).pop(row)
+            leased = replace(message, state="leased")
+            self._leased[row] = (lease, leased)
+            self._journal.append((message.msg_id, now, "leased", "", _peer(message)))
+            taken.append(leased)
+        return taken
+
+    def confirm(self, lease: str, now: int) -> list[str]:
+        """The loop has what this lease handed out: consumed (11.1)."""
+        rows = self._rows_of(lease)
+        self._commit_with(bool(rows))
+        for row in rows:
+            message = self._leased.pop(row)[1].moved("consumed")
+            self._past[row] = message
+            self._journal.append((message.msg_id, now, "consumed", "", _peer(message)))
+        return [self._past[row].msg_id for row in rows]
+
+    def release(self, lease: str, now: int) -> list[str]:
+        """Gives back what this lease handed out (11.1)."""
+        rows = self._rows_of(lease)
+        self._commit_with(bool(rows))
+        return self._give_back(rows, now, GIVEN_BACK)
+
+    def prune(self, now: int) -> list[Message]:
+        """Removes what is no longer kept; bounded work (05.27, 03.46)."""
+        self._commit_with(True)
+        keep = self._retention
+        waiting = [pair for tier in (self._next, self._later) for pair in tier.items()]
+        old = sorted(
+            ((row, message) for row, message in waiting if message.received_at < now - keep.unread_age),
+            key=lambda pair: pair[0],
+        )[: keep.batch]
+        for row, message in old:
+            self._next.pop(row, None)
+            self._later.pop(row, None)
+            self._journal.append((message.msg_id, now, "removed", TOO_OLD, _peer(message)))
+        consumed = (
+            (row, self._past[row].received_at, len(self._past[row].text))
+            for row in sorted(self._past)[: keep.batch]
+        )
+        heavy = sum(len(message.text) for _, message in self._kept()) > keep.file_bytes
+        for row in worn(consumed, keep, newest=self._letter, now=now, heavy=heavy):
+            del self._past[row]
+        self._prune_letters(now)
+        self._prune_journal(now)
+        newest = max((number for number, _ in self._sent.values()), default=0)
+        surplus = (key for key, (number, _) in self._sent.items() if number <= newest - keep.settled_count)
+        for key in [*islice(surplus, keep.batch)]:
+            if self._sent[key][1].at < now - keep.settled_age:
+                del self._sent[key]
+        pins = sorted(self._pins, key=lambda key: self._pins[key][0])
+        for key in pins[: max(0, min(len(pins) - keep.pins, keep.batch))]:
+            del self._pins[key]
+        shown = sorted(self._shown, key=lambda value: (self._shown[value][2], value))
+        for value in shown[: max(0, min(len(shown) - keep.shown, keep.batch))]:
+            del self._shown[value]
+        return [replace(message, state="removed") for _, message in old]
+
+    def close(self) -> None:
+        """Commits what is open, if that can be done; every write fails from now on."""
+        try:
+            self.commit()
+        except StoreFailed:
+            pass
+        self.failing = "broken"
+
+    def reopened(self, now: int) -> MemoryStore:
+        """What a store would hold that was killed in this instant and opened again (11.4). This one is closed."""
+        self._roll_back()
+        self.failing = "broken"
+        again = MemoryStore(self.session_name, retention=self._retention)
+        for name in (
+            "_letters",
+            "_next",
+            "_later",
+            "_leased",
+            "_past",
+            "_journal",
+            "_sent",
+            "_pins",
+            "_shown",
+        ):
+            setattr(again, name, getattr(self, name).copy())
+        again._letter, again._pruned, again._numbers = self._letter, self._pruned, self._numbers
+        again._give_back(sorted(again._leased), now, LEFT_BEHIND)
+        return again
+
+    # Inside
+
+    def _kept(self) -> Iterable[tuple[int, Message]]:
+        yield from self._next.items()
+        yield from self._later.items()
+        yield from self._past.items()
+        yield from ((row, message) for row, (_, message) in self._leased.items())
+
+    def _choice(
+        self, *, later: bool = True, limit: int | None = None, only: str | None = None
+    ) -> list[tuple[int, Message]]:
+        """What a `take` would hand out, by row: each tier lies in order of arrival."""
+        tiers = (self._next, self._later) if later else (self._next,)
+        chosen = (pair for tier in tiers for pair in tier.items() if only is None or pair[1].msg_id == only)
+        return [*islice(chosen, None if limit is None else max(limit, 0))]
+
+    def _rows_of(self, lease: str) -> list[int]:
+        return sorted(row for row, (of, _) in self._leased.items() if of == lease)
+
+    def _give_back(self, rows: list[int], now: int, why: str) -> list[str]:
+        ids: list[str] = []
+        for row in rows:
+            message = replace(self._leased.pop(row)[1], state="accepted", redelivered=True)
+            (self._later if message.priority == "later" else self._next)[row] = message
+            self._journal.append((message.msg_id, now, "accepted", why, _peer(message)))
+            ids.append(message.msg_id)
+        if ids:  # each back in its old place
+            self._next = dict(sorted(self._next.items()))
+            self._later = dict(sorted(self._later.items()))
+        return ids
+
+    def _step(self, row: Row) -> Step:
+        msg_id, at, state, detail, peer = row
+        return step_of(self.session_name, msg_id, at, state, detail, peer)
+
+    def _ids_of(self, peer: str) -> frozenset[str]:
+        received = {msg_id for sender, msg_id in self._letters if sender == peer}
+        return frozenset(
+            received | {key for key, (_, sent) in self._sent.items() if sent.to_identity == peer}
+        )
+
+    def _ids_with(self, text: str) -> frozenset[str]:
+        wanted = text.casefold()
+        return frozenset(
+            message.msg_id
+            for _, message in self._kept()
+            if wanted in message.text.casefold() or wanted in (message.summary or "").casefold()
+        )
+
+    def _begin(self) -> None:
+        if not self.pending:
+            self.pending = True
+            self._mark = self._pruned + len(self._journal)
+
+    def _set(self, table: dict[Key, Value], key: Key, value: Value | None) -> None:
+        """Sets or, for None, removes one entry, in a way that can be taken back."""
+        self._begin()
+        before = table.get(key)
+        _put(table, key, value)
+        self._undo.append(lambda: _put(table, key, before))
+
+    def _check(self, *, growing: bool) -> None:
+        if self.failing == "broken" or (self.failing == "full" and growing):
+            self._roll_back()
+            raise StoreFailed("The message store cannot be written.", "Free some space, then try again.")
+
+    def _commit_with(self, writes: bool) -> None:
+        """Closes the open group, so that what follows is part of it: nothing more can fail."""
+        if writes or self.pending:
+            self._check(growing=self.pending)
+        self.pending = False
+        self._undo.clear()
+
+    def _roll_back(self) -> None:
+        if not self.pending:
+            return
+        self.pending = False
+        for entry in reversed(self._undo):
+            if callable(entry):
+                entry()
+            else:
+                row = self._letters.pop((entry.origin.identity, entry.msg_id))[3]
+                (self._later if entry.priority == "later" else self._next).pop(row)
+                self._letter = row - 1
+        self._undo.clear()
+        del self._journal[self._mark - self._pruned :]
+
+    def _prune_letters(self, now: int) -> None:
+        keep = self._retention
+        kept = {row for row, _ in self._kept()}
+        surplus = (
+            (key, letter)
+            for key, letter in self._letters.items()
+            if letter[3] <= self._letter - keep.settled_count and letter[3] not in kept
+        )
+        for key, (_, _, at, row) in [*islice(surplus, keep.batch)]:
+            if at < now - keep.settled_age or row <= self._letter - keep.settled_most:
+                del self._letters[key]
+
+    def _prune_journal(self, now: int) -> None:
+        """Removes from the front what is too old or too much; the newest row stays."""
+        keep = self._retention
+        surplus = len(self._journal) - keep.journal_count
+        end = min(len(self._journal) - 1, keep.batch * STEPS_PER_BATCH)
+        gone = 0
+        while gone < end and (gone < surplus or self._journal[gone][1] < now - keep.journal_age):
+            gone += 1
+        del self._journal[: max(gone, 0)]
+        self._pruned += max(gone, 0)
+
+
+def _put(table: dict[Key, Value], key: Key, value: Value | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _peer(message: Message) -> str:
+    """What the journal calls the sender: its name, else its identity."""
+    name = message.origin.name
+    return message.origin.identity if name is None else name
