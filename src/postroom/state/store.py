@@ -1,0 +1,588 @@
+"""The session's store in a file: SQLite, written by the session's process alone.
+
+It keeps what `state.keeping` promises in `store.db` in the session's own folder. Acknowledged means
+committed and synced: a write-ahead log with `synchronous=FULL`, held under SQLite's exclusive lock, so that
+no shared memory file exists that a full disk could break (05.27). Where the folder lies on a network file
+system a rollback journal takes the log's place, and `problems` says so.
+
+How it fails. Every error of SQLite becomes `StoreFailed` after a rollback, and what is counted here is put
+back to what the file says. A full disk refuses arrivals and lets what was accepted be handed out and
+confirmed: `state.store_files` has the reserve that this takes. A corrupt file, found at the opening or
+later, is set aside under a dated name and a new one begun; the unread mail in it is then for a person to
+look at. A store of a newer version is left alone: `StoreTooNew`.
+
+After a crash: what was committed is there; what was leased waits again, marked as redelivered; what was
+confirmed stays away (11.4). A commit that failed may still be found after a crash that follows at once, if
+the disk took the bytes and reported an error: the sender was told `store_failed` and may send again, which
+is then a repeat.
+
+What is weak: the disk's word is taken for a sync; a search for words reads every text that is kept; `steps`
+reads the whole journal, some ten milliseconds at its limit.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
+
+from postroom.core.inbox import Settled
+from postroom.core.message import Pin
+from postroom.errors import PostroomError, StoreFailed
+from postroom.state import schema
+from postroom.state.database import (
+    CORRUPT,
+    DOCTOR,
+    FULL,
+    OUT_OF_ROOM,
+    code_of,
+    failure,
+    open_to_write,
+)
+from postroom.state.files import close_in_children, descriptors_below, keep_in_children
+from postroom.state.journal import FILE, Journal
+from postroom.state.journal import Reader as Reader
+from postroom.state.keeping import (
+    GIVEN_BACK,
+    LEFT_BEHIND,
+    SHOWN_AGAIN,
+    STEPS_PER_BATCH,
+    TOO_OLD,
+    Retention,
+    Sent,
+    worn,
+)
+from postroom.state.keeping import Store as Store
+from postroom.state.schema import message_of, message_row
+from postroom.state.store_files import (
+    PAGE,
+    Room,
+    file_system_of,
+    is_network,
+    keep_for_ever,
+    own_file,
+    set_aside,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from postroom.core.inbox import Verdict
+    from postroom.core.message import Message
+
+Answer = TypeVar("Answer")
+
+FIRST_PAGES = 8
+MESSAGE_PAGES = 4
+"""Pages of the log that the first message of a group may take, its text apart (five tables, one index, a split
+now and then), and each further one, which shares most of them."""
+
+CHARACTERS_PER_PAGE = 1000
+"""Of text, at four bytes each."""
+
+WRITE_PAGES = 3
+"""Pages that any other write may take."""
+
+VACUUM_PAGES = 64
+"""Free pages that one `prune` gives back to the disk; and only where four times as many are free."""
+
+
+class SqliteStore(Journal):
+    """What one session remembers, in its own folder; made by `SqliteStore.open`. See `keeping.Store`."""
+
+    durable = True
+
+    def __init__(self, folder: str, session_name: str, now: int, retention: Retention, log: bool) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, FILE)
+        self._retention = retention
+        self._log = log
+        self._now = now
+        self._problems: list[str] = []
+        self._descriptors = lambda: descriptors_below(folder)
+        self._room = Room(self._path, log=log)
+        self.pending = False
+        self._full = False
+        self._left = False
+        self._replaced = False
+        self.unread = 0
+        self.waiting_count = 0
+        self._letter = 0
+        self._step = 0
+        self._leases: dict[str, list[int]] = {}
+        self._marks = (0, 0, 0, 0)
+        super().__init__(self._connect(), session_name)
+        try:
+            self._attach()
+        except StoreFailed:
+            if not self._replaced:  # else it was corrupt, only deeper than the opening looks
+                self.close()
+                raise
+
+    @classmethod
+    def open(
+        cls,
+        folder: str,
+        *,
+        now: int,
+        session_name: str = "",
+        retention: Retention | None = None,
+        file_system: Callable[[str], str] = file_system_of,
+    ) -> SqliteStore:
+        """Opens a session's store, or begins one (05.27).
+
+        Args:
+            folder: the session's own folder; it exists and was checked.
+            now: epoch milliseconds.
+            session_name: what `Step.where` says; set it anew when the session is named or renamed.
+            retention: how long and how much is kept.
+            file_system: tells the type of the file system that a folder lies on.
+
+        What was leased when the session ended waits again, marked as redelivered (11.4).
+
+        Raises StoreFailed where it cannot be read and written, StoreTooNew, and UnfitPath for a file that
+        must not be trusted.
+        """
+        kind = file_system(folder)
+        store = cls(folder, session_name, now, retention or Retention(), not is_network(kind))
+        if not store._log:
+            store._problems.append(
+                f"The message store lies on a network file system ({kind}): it uses a rollback journal, which is"
+                " slower, and is as safe as that file system's locks and syncs are."
+            )
+        return store
+
+    # Reading
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences for `status` and `doctor`."""
+        if self._room.whole:
+            return list(self._problems)
+        return [
+            *self._problems,
+            "The disk is full: arriving messages are refused until there is space again.",
+        ]
+
+    def settled(self, sender: str, msg_id: str) -> Settled | None:
+        """What this sender's id was settled as, the open group included (03.8)."""
+        found = self._row(schema.SETTLED, (msg_id, sender))
+        return found and Settled(*found)
+
+    def was_sent(self, msg_id: str) -> bool:
+        """Whether this session sent a message under this id (03.7)."""
+        return self._row(schema.SENT, (msg_id,)) is not None
+
+    def sent(self, msg_id: str) -> Sent | None:
+        """The message that this session sent under this id."""
+        found = self._row(schema.SENT, (msg_id,))
+        return found and Sent(to_identity=found[0], to_name=found[1], at=found[2], state=found[3])
+
+    def waiting(self, limit: int | None = None) -> list[Message]:
+        """The messages that wait, in the order in which they will be handed out (10.3)."""
+        rows = self._rows(schema.WAITING, (1, -1 if limit is None else max(limit, 0)))
+        return [self._message(row) for (row,) in rows]
+
+    def find(self, msg_id: str) -> list[Message]:
+        """Every message under this id that is still kept, oldest first."""
+        return [self._message(row) for (row,) in self._rows(schema.LETTERS, (msg_id,))]
+
+    def pins(self, conversation: str) -> list[tuple[str, Pin]]:
+        """The pins of one conversation, in the order in which they were made (02.17)."""
+        rows = self._rows(schema.PINS, (conversation,))
+        return [(normal, Pin(name=name, identity=identity)) for normal, name, identity in rows]
+
+    def known(self, shown: str) -> tuple[str, str] | None:
+        """Whom a `from` value that was shown here meant (02.8)."""
+        found = self._row(schema.SHOWN, (shown,))
+        return found and (found[0], found[1])
+
+    # Writing
+
+    def add(self, message: Message, *, body: str) -> None:
+        """Takes a message in as accepted (11.1). ValueError where this sender's id is settled already (11.5)."""
+        origin = message.origin
+        msg_id, sender, at = message.msg_id, origin.identity, message.received_at
+        peer = sender if origin.name is None else origin.name
+        row, step = self._letter + 1, self._step + 1
+        pages = MESSAGE_PAGES if self.pending else FIRST_PAGES
+        self._begin(at, pages + len(message.text) // CHARACTERS_PER_PAGE)
+        write = self._write
+        try:
+            write(schema.ADD_LETTER, (row, msg_id, sender, "accepted", body, at))
+            write(schema.ADD_MESSAGE, message_row(row, message))
+            write(schema.ADD_UNREAD, (row, message.priority == "later"))
+            write(schema.ADD_TWO_STEPS, (step, msg_id, at, peer, step + 1, msg_id, at, peer))
+        except sqlite3.IntegrityError:  # the letter, the first of them, and nothing was written
+            raise ValueError(f"{msg_id} of {sender} is settled already") from None
+        except UnicodeEncodeError:  # half of a surrogate pair, which no file can hold
+            self._do(schema.DROP_LETTER, (row,))
+            raise
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self._letter = row
+        self._step = step + 1
+        self.unread += 1
+        self.waiting_count += 1
+
+    def settle(self, sender: str, msg_id: str, verdict: Verdict, body: str, at: int) -> None:
+        """Settles an id without taking a message in (03.8)."""
+        self._begin(at, WRITE_PAGES)
+        try:
+            self._write(schema.ADD_LETTER, (self._letter + 1, msg_id, sender, verdict, body, at))
+        except sqlite3.IntegrityError:
+            raise ValueError(f"{msg_id} of {sender} is settled already") from None
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self._letter += 1
+
+    def note(self, msg_id: str, state: str, at: int, detail: str = "", peer: str = "") -> None:
+        """Writes one row of the journal (11.1)."""
+        self._begin(at, WRITE_PAGES)
+        self._do(schema.ADD_STEP, (self._step + 1, msg_id, at, state, detail, peer))
+        self._step += 1
+
+    def pin(self, conversation: str, normal: str, pin: Pin, at: int) -> None:
+        """Makes or moves a pin (02.17, 02.18)."""
+        if (normal, pin) in self.pins(conversation):
+            return
+        self._begin(at, WRITE_PAGES)
+        self._do(schema.DROP_PIN, (conversation, normal))
+        self._do(schema.ADD_PIN, (conversation, normal, pin.name, pin.identity, at))
+
+    def forget_pin(self, conversation: str, normal: str) -> None:
+        """Removes a pin, if there is one."""
+        self._begin(self._now, WRITE_PAGES)
+        self._do(schema.DROP_PIN, (conversation, normal))
+
+    def remember(self, shown: str, identity: str, address: str, at: int) -> None:
+        """Records whom a `from` value means that is shown here (02.8)."""
+        found = self._row(schema.SHOWN, (shown,))
+        if found and found[:2] == (identity, address) and at - found[2] < SHOWN_AGAIN:
+            return
+        self._begin(at, WRITE_PAGES)
+        self._do(schema.SET_SHOWN, (shown, identity, address, at))
+
+    def sending(self, msg_id: str, to_identity: str, to_name: str, at: int) -> None:
+        """Records that a message is about to leave (05.23)."""
+        self._begin(at, WRITE_PAGES)
+        self._do(schema.ADD_SENT, (msg_id, to_identity, to_name, at))
+
+    def outcome(self, msg_id: str, state: str, at: int, detail: str = "") -> None:
+        """Records and journals what became of a sent message (11.2)."""
+        sent = self.sent(msg_id)
+        self.note(msg_id, state, at, detail, "" if sent is None else sent.to_name)
+        self._do(schema.SET_OUTCOME, (state, msg_id))
+
+    def answered(self, msg_id: str, at: int) -> bool:
+        """Marks what was consumed under this id as answered (11.1)."""
+        rows = self._rows(schema.CONSUMED, (msg_id,))
+        for row, peer in rows:
+            self.note(msg_id, "answered", at, peer=peer)
+            self._do(schema.SET_ANSWERED, (row,))
+        return bool(rows)
+
+    def commit(self) -> None:
+        """Makes the open group durable, synced (05.27)."""
+        if not self.pending:
+            return
+        if not self._room.commits():
+            raise self._no_room()
+        try:
+            self._write("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self.pending = False
+
+    def take(
+        self, lease: str, now: int, *, later: bool = True, limit: int | None = None, only: str | None = None
+    ) -> list[Message]:
+        """Hands out what waits, under a lease (11.1)."""
+        most = -1 if limit is None else max(limit, 0)
+
+        def work() -> list[Message]:
+            if only is None:
+                rows = self._rows(schema.WAITING, (later, most))
+            else:
+                rows = self._rows(schema.WAITING_ONLY, (later, only, most))
+            taken: list[Message] = []
+            if rows:
+                self._begin(now, WRITE_PAGES + len(rows) // 16, growing=False)
+                self._do_each(schema.LEASE, [(lease, row) for (row,) in rows])
+                taken = [self._message(row) for (row,) in rows]
+                self._journal(
+                    [(message.msg_id, message.origin.name, message.origin.identity) for message in taken],
+                    "leased",
+                    now,
+                )
+            self.waiting_count -= len(rows)
+            self.commit()
+            if rows:
+                self._leases.setdefault(lease, []).extend(row for (row,) in rows)
+            return taken
+
+        return self._relieved(work)
+
+    def confirm(self, lease: str, now: int) -> list[str]:
+        """The loop has what this lease handed out: consumed (11.1)."""
+
+        def work() -> list[str]:
+            rows = self._about(self._leases.get(lease, ()))
+            if rows:
+                self._begin(now, WRITE_PAGES + len(rows) // 16, growing=False)
+                self._do_each(schema.DROP_UNREAD, [row[:1] for row in rows])
+                self._journal([row[1:] for row in rows], "consumed", now)
+                self.unread -= len(rows)
+            self.commit()
+            self._leases.pop(lease, None)
+            return [row[1] for row in rows]
+
+        return self._relieved(work)
+
+    def release(self, lease: str, now: int) -> list[str]:
+        """Gives back what this lease handed out (11.1)."""
+        ids = self._relieved(lambda: self._give_back(self._leases.get(lease, ()), now, GIVEN_BACK))
+        self._leases.pop(lease, None)
+        return ids
+
+    def prune(self, now: int) -> list[Message]:
+        """Removes what is no longer kept; bounded work (05.27, 03.46)."""
+        keep = self._retention
+        self._begin(now, 0, growing=False)
+        old = self._rows(schema.OLD_UNREAD, (now - keep.unread_age, keep.batch))
+        removed = [self._message(row[0]).moved("removed") for row in old]
+        self._do_each(schema.DROP_UNREAD, [row[:1] for row in old])
+        self._do_each(schema.DROP_MESSAGE, [row[:1] for row in old])
+        self._journal([row[1:] for row in old], "removed", now, TOO_OLD)
+        self.unread -= len(old)
+        self.waiting_count -= len(old)
+        heavy = self._weight() > keep.file_bytes
+        last, steps = self._letter, keep.batch * STEPS_PER_BATCH
+        consumed: Any = self._rows(schema.OLDEST_CONSUMED, (keep.batch,))
+        gone = worn(consumed, keep, newest=last, now=now, heavy=heavy)
+        self._do_each(schema.DROP_MESSAGE, [(row,) for row in gone])
+        self._do(
+            schema.DROP_LETTERS,
+            (last - keep.settled_count, keep.batch, now - keep.settled_age, last - keep.settled_most),
+        )
+        self._do(
+            schema.DROP_STEPS,
+            (
+                *(self._step, steps, now - keep.journal_age),
+                *(self._step if heavy and not gone else self._step - keep.journal_count, steps),
+            ),
+        )
+        self._do(schema.DROP_SENT, (keep.settled_count, keep.batch, now - keep.settled_age))
+        for count, most, drop in (
+            (schema.COUNT_PINS, keep.pins, schema.DROP_PINS),
+            (schema.COUNT_SHOWN, keep.shown, schema.DROP_SHOWN),
+        ):
+            surplus = self._row(count)[0] - most
+            if surplus > 0:
+                self._do(drop, (min(surplus, keep.batch),))
+        self.commit()
+        if self._row("PRAGMA freelist_count")[0] > 4 * VACUUM_PAGES:
+            self._rows(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
+        self._copy_back()
+        return removed
+
+    def close(self) -> None:
+        """Commits what is open, if that can be done, and lets go of the file.
+
+        The ballast stays only where unread mail waits for the session to come back.
+        """
+        try:
+            self.commit()
+        except StoreFailed:
+            pass
+        if not self.unread and not self._left:
+            self._room.release()
+        keep_in_children(self._descriptors)
+        _OPEN.discard(self)
+        super().close()
+
+    # The file
+
+    def _connect(self) -> sqlite3.Connection:
+        """Opens the file, whatever state it is in; one that is corrupt makes room for a new one.
+
+        Raises StoreFailed, StoreTooNew, UnfitPath.
+        """
+        try:
+            own_file(self._path)
+            try:
+                return open_to_write(self._path, log=self._log, corrupt=self._set_aside)
+            except sqlite3.Error as error:
+                if code_of(error) not in CORRUPT:
+                    raise
+            own_file(self._path)
+            return open_to_write(self._path, log=self._log, corrupt=self._set_aside)
+        except sqlite3.Error as error:
+            raise failure(error) from error
+        except OSError as error:
+            raise StoreFailed(f"The message store cannot be opened: {error.strerror}.", DOCTOR) from error
+
+    def _attach(self) -> None:
+        """Counts what the open file holds, and lets what was leased before wait again."""
+        writer = self._connection.cursor()
+        self._cursors.append(writer)
+        self._write: Callable[..., sqlite3.Cursor] = writer.execute
+        self._write_each: Callable[..., sqlite3.Cursor] = writer.executemany
+        close_in_children(self._descriptors)
+        _OPEN.add(self)
+        self._leases.clear()
+        (self._letter,) = self._row(schema.LAST_LETTER)
+        (self._step,) = self._row(schema.LAST_STEP)
+        self.unread, leased = self._row(schema.COUNT_UNREAD)
+        self.waiting_count = self.unread - leased
+        left = [row for (row,) in self._rows(schema.LEFT_LEASED)]
+        self._relieved(lambda: self._give_back(left, self._now, LEFT_BEHIND))
+        self._room.restore()
+
+    def _set_aside(self) -> None:
+        """Makes room for a new file and says so. Raises OSError."""
+        name = set_aside(self._path, self._now)
+        self._problems.append(
+            f"The message store was corrupt and was set aside as {name}; a new one was begun."
+            " Unread messages may be in it."
+        )
+
+    def _begin(self, now: int, pages: int, *, growing: bool = True) -> None:
+        """Opens a group where none is, and counts the pages of the log that this write may take.
+
+        A write that makes the store grow needs a whole reserve behind it; a lease does not.
+        """
+        self._now = now
+        if not self.pending:
+            if not self._room.opens(growing=growing, copy_back=self._copy_back):
+                raise self._no_room()
+            self._do("BEGIN IMMEDIATE")
+            self.pending = True
+            self._marks = (self._letter, self._step, self.unread, self.waiting_count)
+        self._room.takes(pages, growing=growing)
+
+    def _copy_back(self) -> bool:
+        """Copies the log into the database, so that it is used from its start again. False: the disk is full."""
+        if not self._log:
+            return True
+        try:
+            self._write("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            if code_of(error) in CORRUPT:
+                raise self._failed(error) from error
+            return False
+        self._room.emptied()
+        return True
+
+    def _do(self, sql: str, values: Sequence[object] = ()) -> None:
+        try:
+            self._write(sql, values)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _do_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        try:
+            self._write_each(sql, rows)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _message(self, row: int) -> Message:
+        return message_of(self._row(schema.MESSAGE, (row,)))
+
+    def _journal(self, about: Sequence[Sequence[Any]], state: str, now: int, detail: str = "") -> None:
+        """One row for each of (id, name or identity of the sender, …), the first name that is one."""
+        first = self._step + 1
+        rows = [
+            (first + place, msg_id, now, state, detail, next(name for name in names if name is not None))
+            for place, (msg_id, *names) in enumerate(about)
+        ]
+        self._do_each(schema.ADD_STEP, rows)
+        self._step += len(rows)
+
+    def _about(self, rows: Sequence[int]) -> list[tuple[int, str, str]]:
+        """(row, id, name or identity of the sender) of messages, in order of arrival."""
+        return [self._row(schema.ABOUT, (row,)) for row in sorted(rows)]
+
+    def _give_back(self, leased: Sequence[int], now: int, why: str) -> list[str]:
+        """Lets leased messages wait again, in their old places, and commits."""
+        rows = self._about(leased)
+        if rows:
+            self._begin(now, WRITE_PAGES + len(rows) // 8, growing=False)
+            self._do_each(schema.UNLEASE, [row[:1] for row in rows])
+            self._do_each(schema.SET_AGAIN, [row[:1] for row in rows])
+            self._journal([row[1:] for row in rows], "accepted", now, why)
+            self.waiting_count += len(rows)
+        self.commit()
+        return [row[1] for row in rows]
+
+    def _relieved(self, work: Callable[[], Answer]) -> Answer:
+        """Does what must work on a full disk too: the reserve is given up for it, once."""
+        alone = not self.pending
+        try:
+            return work()
+        except StoreFailed:
+            if not (self._full and self._room.release() and alone):
+                raise
+        return work()
+
+    def _no_room(self) -> StoreFailed:
+        """Rolls back for a disk that has no room for arrivals. Returns what is to be raised."""
+        self._roll_back()
+        return StoreFailed(*FULL)
+
+    def _weight(self) -> int:
+        """Bytes of the file that are in use."""
+        return (self._row("PRAGMA page_count")[0] - self._row("PRAGMA freelist_count")[0]) * PAGE
+
+    def _failed(self, error: sqlite3.Error) -> StoreFailed:
+        """Rolls back; after a corruption begins a new file. Returns what is to be raised (05.27)."""
+        code = code_of(error)
+        self._full = code in OUT_OF_ROOM
+        self._roll_back()
+        if code in CORRUPT:
+            try:
+                self._set_aside()
+                super().close()
+                self._use(self._connect())
+                self._attach()
+                self._replaced = True
+            except (OSError, PostroomError):
+                super().close()  # every further call fails
+            return StoreFailed("The message store was corrupt and was set aside.", DOCTOR)
+        return failure(error)
+
+    def _roll_back(self) -> None:
+        """Forgets the open group, in the file and in what is counted here."""
+        if not self.pending:
+            return
+        self.pending = False
+        try:
+            self._write("ROLLBACK")
+        except sqlite3.Error:
+            pass  # SQLite had rolled back by itself
+        self._letter, self._step, self.unread, self.waiting_count = self._marks
+        self._room.rolled_back()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the parent's store is out of reach from now on, and not closed at the end (05.11)."""
+        self._left = True
+        for part in (self._connection, *self._cursors):
+            keep_for_ever(part)
+        gone = sqlite3.connect(":memory:")
+        gone.close()
+        self._connection, self._cursors = gone, []
+        self._read = self._write = self._write_each = gone.execute
+        self.pending = False
+
+
+_OPEN: WeakSet[SqliteStore] = WeakSet()
+"""The stores of this process, for its forked children to leave."""
+
+
+def _leave_all() -> None:
+    for store in list(_OPEN):
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all)
