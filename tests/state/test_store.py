@@ -578,3 +578,117 @@ def test_texts_are_bounded_together(make: Callable[[Retention | None], Desk]) ->
         desk.store.prune(NOW)
     assert [len(desk.store.find(f"m{number}")) for number in range(4)][:1] == [0]
     assert desk.store.find("m3")
+
+
+@pytest.mark.rule("03.46")
+def test_unread_mail_goes_only_when_it_is_very_old_and_is_told(
+    make: Callable[[Retention | None], Desk],
+) -> None:
+    desk = make(Retention(unread_age=30 * DAY, journal_age=NOW))
+    desk.put(message("old", at=NOW - 30 * DAY - 1), message("young"), later(message("old too", at=0)))
+    desk.put(message("leased", at=0))
+    desk.store.take("lease", NOW, only="leased")
+    removed = desk.store.prune(NOW)
+    assert [(each.msg_id, each.state, each.origin) for each in removed] == [
+        ("old", "removed", ALICE),
+        ("old too", "removed", ALICE),
+    ]
+    assert states(desk.store.steps("old")) == ["received", "accepted", "removed"]
+    assert desk.store.steps("old")[-1].detail == "unread for too long"
+    desk.kill()
+    assert ids(desk.store.waiting()) == ["young", "leased"]
+    assert (desk.store.unread, desk.store.waiting_count) == (2, 2)
+    assert desk.store.settled("alice-session", "old") is not None
+
+
+@pytest.mark.rule("05.27")
+def test_settled_ids_are_kept_for_a_time_and_at_least_so_many(
+    make: Callable[[Retention | None], Desk],
+) -> None:
+    desk = make(Retention(settled_count=3, settled_age=7 * DAY, consumed_count=0))
+    ages = {"old 1": 8, "young": 7, "old 2": 8, "old 3": 8, "old 4": 8, "old 5": 8}
+    for name, age in ages.items():
+        desk.store.settle("s", name, "refused", "", NOW - age * DAY)
+    desk.store.prune(NOW)
+    assert [name for name in ages if desk.store.settled("s", name)] == ["young", "old 3", "old 4", "old 5"]
+
+
+@pytest.mark.rule("11.10")
+def test_settled_ids_are_bounded_whatever_their_age(make: Callable[[Retention | None], Desk]) -> None:
+    desk = make(Retention(settled_count=1, settled_most=2))
+    for number in range(4):
+        desk.store.settle("s", f"m{number}", "held", "", NOW)
+    desk.store.prune(NOW)
+    assert [number for number in range(4) if desk.store.settled("s", f"m{number}")] == [2, 3]
+
+
+@pytest.mark.rule("03.8")
+def test_an_id_stays_settled_while_its_message_is_kept(make: Callable[[Retention | None], Desk]) -> None:
+    desk = make(Retention(settled_count=1, settled_age=0))
+    desk.put(message("unread", at=NOW - 8 * DAY))
+    consumed(desk, *(later(message(f"m{number}")) for number in range(3)))
+    desk.store.release("none", NOW)
+    desk.store.prune(NOW)
+    assert desk.store.settled("alice-session", "unread") is not None
+    assert desk.store.settled("alice-session", "m0") is not None
+
+
+@pytest.mark.rule("05.27", "11.10")
+@pytest.mark.parametrize(
+    ("keep", "left"), [(Retention(journal_count=3), [8, 9, 10]), (Retention(), [6, 7, 8, 9, 10])]
+)
+def test_the_journal_goes_by_count_and_age(
+    make: Callable[[Retention | None], Desk], keep: Retention, left: list[int]
+) -> None:
+    desk = make(keep)
+    for number in range(10):
+        desk.store.note("m", "full", NOW - 30 * DAY - (1 if number < 5 else 0))
+    desk.store.prune(NOW)
+    assert [row for row, _ in desk.store.log()] == left
+    assert [row for row, _ in desk.store.log(after=8)] == [9, 10]
+    desk.kill()
+    desk.store.note("m", "full", NOW)
+    assert [row for row, _ in desk.store.log(limit=1)] == [11]
+
+
+def test_numbers_are_never_given_twice(make: Callable[[Retention | None], Desk]) -> None:
+    desk = make(Retention(settled_count=1, settled_age=-DAY, journal_age=-DAY, consumed_count=0))
+    consumed(desk, message("a"), message("b"))
+    desk.store.prune(NOW)
+    desk.reopen()
+    assert desk.store.settled("alice-session", "a") is None
+    desk.put(message("c"))
+    assert ids(desk.store.find("c")) == ["c"]
+    assert desk.store.find("a") == []
+    assert desk.store.log(limit=1)[0][0] > 6
+
+
+@pytest.mark.rule("11.10")
+def test_one_pruning_does_a_bounded_amount(make: Callable[[Retention | None], Desk]) -> None:
+    desk = make(Retention(batch=2, consumed_count=0, settled_count=1, settled_most=1, journal_count=1))
+    consumed(desk, *(message(f"m{number}") for number in range(6)))
+    kept = [6]
+    for _ in range(4):
+        desk.store.prune(NOW)
+        kept.append(sum(len(desk.store.find(f"m{number}")) for number in range(6)))
+    assert kept == [6, 4, 2, 0, 0]
+    assert [number for number in range(6) if desk.store.settled("alice-session", f"m{number}")] == [5]
+    assert len(desk.store.log()) == 1
+
+
+@pytest.mark.rule("11.10")
+def test_pins_from_values_and_sent_ids_are_bounded(make: Callable[[Retention | None], Desk]) -> None:
+    desk = make(Retention(pins=2, shown=2, settled_count=2))
+    for number in range(4):
+        desk.store.pin("main", f"n{number}", Pin(name="n", identity="i"), NOW)
+        desk.store.remember(f"n{number}", "i", "", NOW + number)
+        desk.store.sending(f"m{number}", "i", "n", NOW - (8 * DAY if number != 1 else 0))
+    desk.store.prune(NOW)
+    assert [normal for normal, _ in desk.store.pins("main")] == ["n2", "n3"]
+    assert [number for number in range(4) if desk.store.known(f"n{number}")] == [2, 3]
+    assert [number for number in range(4) if desk.store.was_sent(f"m{number}")] == [1, 2, 3]
+
+
+def test_a_retention_that_keeps_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Retention(journal_count=0)
