@@ -10,9 +10,10 @@ Times are integers, milliseconds since the epoch, and come in as arguments. A st
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
+
+from postroom.core.times import iso as iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -301,8 +302,3 @@ class Step:
     where: str
     state: str
     detail: str = ""
-
-
-def iso(at: int) -> str:
-    """Renders epoch milliseconds as `2026-11-30T10:15:02Z`, whole seconds in UTC (04.1)."""
-    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
