@@ -1,0 +1,138 @@
+"""The open group of a session's store: committed once a step of the event loop, acknowledged after it (05.27).
+
+What arrives joins the store's open group. The first arrival of a step schedules the commit for the next step;
+what arrives meanwhile shares its sync; a single message waits for nobody. An acknowledgement is owed until
+the commit, and never leaves before it.
+
+`StoreFailed` means that the store has forgotten everything since the last commit, whoever met it, a mere reader
+too. So every use of the store goes through here or tells it (`lost`): then whoever waits for the group hears
+`store_failed`, and nobody is told that a forgotten message is kept.
+
+It decides nothing, knows no message, and belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from postroom.core import wire
+from postroom.errors import StoreFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from postroom.state.keeping import Store
+    from postroom.transport import Channel
+
+
+class Bell:
+    """Wakes whoever waits for a change: a commit, a notice, the end."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Wakes everybody who waits at this moment."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, set()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def heard(self, deadline: float | None) -> bool:
+        """Waits for the next ring; False when the deadline, on the event loop's clock, came first."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait_for(waiter, None if deadline is None else max(0.0, deadline - loop.time()))
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(waiter)
+        return True
+
+
+def deadline_in(seconds: float | None) -> float | None:
+    """The time on the event loop's clock in so many seconds; None for never."""
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+class Commits:
+    """When the open group is committed, and who is told.
+
+    Args:
+        store: whose group.
+        bell: rung after each commit.
+        forgotten: called when a group was lost, after everybody in it was told.
+    """
+
+    def __init__(self, store: Store, bell: Bell, forgotten: Callable[[], None]) -> None:
+        self._store = store
+        self._bell = bell
+        self._forgotten = forgotten
+        self._owed: list[tuple[Channel | None, str, str, str]] = []
+        self._scheduled = False
+
+    def owe(self, channel: Channel | None, msg_id: str, status: str, reason: str) -> None:
+        """Owes an acknowledgement until the open group is committed; a channel of None asked for none."""
+        self._owed.append((channel, msg_id, status, reason))
+
+    def soon(self) -> None:
+        """Sees to it that the open group is committed in the next step of the event loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._due)
+
+    def _due(self) -> None:
+        self._scheduled = False
+        self.now()
+
+    def now(self) -> None:
+        """Commits what is open, then acknowledges it; a failure acknowledges nothing. Never raises."""
+        try:
+            self._store.commit()
+        except StoreFailed:
+            self.lost()
+            return
+        self._acknowledge()
+        self._bell.ring()
+
+    def lost(self) -> None:
+        """After StoreFailed the whole open group is gone: whoever waits for it hears `store_failed` (05.27)."""
+        self._owed = [(channel, msg_id, "store_failed", "") for channel, msg_id, _, _ in self._owed]
+        self._acknowledge()
+        self._forgotten()
+
+    def _acknowledge(self) -> None:
+        """Answers everybody to whom something is owed, one flush a channel."""
+        owed, self._owed = self._owed, []
+        channels: dict[int, Channel] = {}
+        for channel, msg_id, status, reason in owed:
+            if channel is not None:
+                channel.answer(wire.encode_ack(msg_id, status, reason))
+                channels[id(channel)] = channel
+        for channel in channels.values():
+            channel.flush()
+
+    @contextlib.contextmanager
+    def using(self) -> Generator[None]:
+        """Around a use of the store whose failure is the caller's to hear: the group's waiters hear it too."""
+        try:
+            yield
+        except StoreFailed:
+            self.lost()
+            raise
+
+    @contextlib.contextmanager
+    def noting(self) -> Generator[None]:
+        """Around writes that must not stop what they are about: a failure costs them and nothing else."""
+        try:
+            yield
+        except StoreFailed:
+            self.lost()
+        else:
+            if self._store.pending:
+                self.soon()
