@@ -1,0 +1,439 @@
+"""The command line's grammar: what each command takes, parsed by whoever answers it.
+
+A command that a session answers is parsed in that session's process (10.21), the others where they run; both
+use this table, so a command means the same everywhere, under every version of Python. Parsing has no effects:
+it returns the values, or raises BadUsage, or HelpAsked with the text to print.
+
+Options and words may stand in any order. A word that begins with `-` is an option or a usage error that says
+how to send it as text; it is never dropped and never guessed at (V10 of the rivals' list). Behind a bare `--`
+every word is taken as it stands, `-` too. `--help` asks for help right behind the command and nowhere else, so that no
+text is lost to it.
+
+It stands on its own and not on argparse, which takes `send bob --summary x TEXT` for an error before Python
+3.13 and costs a request more than the rest of it together. Every command loads it, so its records are named tuples,
+which cost little to define (12.17).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from postroom.errors import BadUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+MAX_WAIT_SECONDS = 31_536_000.0
+"""A year: longer than any wait is meant, and short enough for every clock."""
+
+SUMMARY_LENGTH = 200
+"""A default summary is the first line, cut here (10.2)."""
+
+_MAX_QUOTED = 60
+"""Characters of a word that an error repeats."""
+
+_HELP_COLUMN = 26
+"""Where the explanations of `--help` begin."""
+
+
+class HelpAsked(Exception):
+    """`--help` was asked for; the text is the exception's argument."""
+
+
+class Values(SimpleNamespace):
+    """The values of one command line.
+
+    Attributes:
+        verb: the command's name.
+        stdin: a `-` stood where the text is taken, which is then read from standard input (10.2).
+        …: one for each argument, called as `Argument.dest` says.
+    """
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def seconds(text: str) -> float:
+    """Reads a length of time in seconds, zero or more. ValueError for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MAX_WAIT_SECONDS:
+        raise ValueError(f"{quoted(text)} is no number of seconds from 0 to {MAX_WAIT_SECONDS:.0f}")
+    return value
+
+
+def count(text: str) -> int:
+    """Reads a whole number from 1 on. ValueError for anything else."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) < 10**9):
+        raise ValueError(f"{quoted(text)} is no whole number from 1 on")
+    return int(text)
+
+
+def descriptor(text: str) -> int:
+    """Reads the number of a file descriptor. ValueError for anything else."""
+    return count(text)
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Returns what reads one of these words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{quoted(text)} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def moment(text: str | None, now: int) -> int | None:
+    """Reads `--since` and `--until`: an ISO time, UTC where it names no zone, or `10m`, `2h`, `3d` ago (10.13).
+
+    Args:
+        text: as it was written; None for nothing.
+        now: epoch milliseconds.
+
+    Returns epoch milliseconds. Raises BadUsage.
+    """
+    if text is None:
+        return None
+    from postroom.core import times
+
+    try:
+        return times.moment(text, now)
+    except ValueError:
+        raise BadUsage(
+            f"{quoted(text)} is no time.", "Write 2026-11-30T10:15:02Z, or 10m, 2h, 3d for that long ago."
+        ) from None
+
+
+def first_line(text: str) -> str:
+    """The default summary: the first line that is not blank, cut at 200 (10.2)."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:SUMMARY_LENGTH]
+
+
+def quoted(word: str) -> str:
+    """A word of the caller's inside a sentence: in quotes, printable, not endless."""
+    return repr(word if len(word) <= _MAX_QUOTED else word[: _MAX_QUOTED - 1] + "…")
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Argument(NamedTuple):
+    """One thing that a command takes.
+
+    Attributes:
+        says: what it is for, in one line.
+        option: `--summary`; empty for a word without one.
+        value: what its value is called; empty for a switch, which is on or off.
+        reads: makes the value of its word; raises ValueError that says what is wrong.
+        choices: the words that it may be; empty where it is not one of a few.
+        default: its value where it is not given.
+        required: a word that must be there.
+        dash: a `-` in its place means standard input.
+        rest: it takes every word behind a bare `--`, and none before.
+        shown: False for what people do not type.
+    """
+
+    says: str = ""
+    option: str = ""
+    value: str = ""
+    reads: Callable[[str], object] = str
+    choices: tuple[str, ...] = ()
+    default: object = None
+    required: bool = False
+    dash: bool = False
+    rest: bool = False
+    shown: bool = True
+
+    @property
+    def dest(self) -> str:
+        """The attribute of `Values` that holds it."""
+        return (self.option.lstrip("-") or self.value.removeprefix("-- ").lower()).replace("-", "_")
+
+    @property
+    def form(self) -> str:
+        """How it is written: `TO`, `--take`, `--limit N`."""
+        return " ".join(filter(None, (self.option, self.value)))
+
+
+class Command(NamedTuple):
+    """One command of the command line.
+
+    Attributes:
+        does: one line for the listing.
+        answered_by: `session` when the session that is meant answers it over its control socket, `here`
+            when it runs in the caller's process, `both` when it runs here without a session.
+        takes: its own arguments.
+        shown: False for what people do not type.
+    """
+
+    does: str
+    answered_by: str
+    takes: tuple[Argument, ...] = ()
+    shown: bool = True
+
+
+def _word(value: str, says: str, *, required: bool = False) -> Argument:
+    return Argument(value=value, says=says, required=required)
+
+
+def _option(
+    option: str, value: str, says: str, *, reads: Callable[[str], object] = str, default: object = None
+) -> Argument:
+    return Argument(option=option, value=value, says=says, reads=reads, default=default)
+
+
+def _choice(
+    option: str, value: str, says: str, choices: tuple[str, ...], *, default: object = None
+) -> Argument:
+    return Argument(
+        option=option, value=value, says=says, reads=one_of(*choices), choices=choices, default=default
+    )
+
+
+def _switch(option: str, says: str) -> Argument:
+    return Argument(option=option, says=says, default=False)
+
+
+EVERYWHERE = (
+    _switch("--json", "one JSON document on standard output"),
+    _option("--session", "NAME-or-ID", "act for this session"),
+)
+"""What every command takes."""
+
+_LIST = (
+    _word("TEXT", "only rows whose name or place has this in it"),
+    _choice("--kind", "KIND", "only rows of this kind", ("session", "agent", "teammate")),
+    _option("--limit", "N", "at most so many rows (default 50)", reads=count, default=50),
+    _switch("--watch", "print the list anew whenever it changes"),
+)
+
+COMMANDS: dict[str, Command] = {
+    "open": Command(
+        "open a session: around a command, in the foreground, or detached",
+        "here",
+        (
+            _option("--name", "NAME", "its name (default: POSTROOM_NAME, else from the folder)"),
+            _choice("--mode", "MODE", "the permission mode", ("default",), default="default"),
+            _choice("--kind", "KIND", "how it is attended", ("interactive", "headless", "bg", "external")),
+            _switch("--detach", "in the background; prints the session once it is reachable"),
+            _option("--resume", "ID", "come back as this session, with its mail"),
+            Argument(option="--ready-fd", value="FD", reads=descriptor, shown=False),
+            Argument(value="-- COMMAND", says="open the session around this command", default=(), rest=True),
+        ),
+    ),
+    "list": Command("who can be written to from here", "both", _LIST),
+    "peers": Command("the same as list", "both", _LIST, shown=False),
+    "send": Command(
+        "send a message to a session",
+        "both",
+        (
+            _word("TO", "a name, `name [ref]`, or the `from` of a message", required=True),
+            Argument(value="TEXT", says="what to say; `-` reads standard input", dash=True),
+            _option("--summary", "SUMMARY", "a preview, at most 200 characters (default: the first line)"),
+            _option("--in-reply-to", "MSG_ID", "the message that this one answers"),
+            _option("--msg-id", "ID", "send again a message whose outcome was unknown"),
+            _option("--wait-reply", "SECONDS", "wait for the answer and print it", reads=seconds),
+        ),
+    ),
+    "inbox": Command(
+        "the messages that wait for this session",
+        "session",
+        (
+            _switch("--take", "take them: they count as read once printed"),
+            _switch("--follow", "go on and print messages as they come (takes them)"),
+        ),
+    ),
+    "wait": Command(
+        "block until a message comes, then take and print it",
+        "session",
+        (_option("--timeout", "SECONDS", "give up after so long (exit code 3)", reads=seconds),),
+    ),
+    "status": Command("this session: name, address, queues, problems", "session"),
+    "rename": Command(
+        "give this session another name", "session", (_word("NAME", "the new name", required=True),)
+    ),
+    "trace": Command(
+        "every step of one message, at sender and receiver",
+        "both",
+        (
+            _word("MSG_ID", "the id that `send` printed", required=True),
+            _switch("--mermaid", "a sequence diagram in place of the table"),
+        ),
+    ),
+    "log": Command(
+        "the journal of this session",
+        "both",
+        (
+            _word("TEXT", "only steps of messages with this in them"),
+            _option("--peer", "NAME", "only steps that concern this peer"),
+            _option("--since", "TIME", "from then on: 2026-11-30T10:15:02Z, or 10m, 2h, 3d ago"),
+            _option("--until", "TIME", "up to this time"),
+            _option("--limit", "N", "the last so many (default 200)", reads=count, default=200),
+            _switch("--follow", "go on and print steps as they come"),
+        ),
+    ),
+    "close": Command(
+        "end a detached session",
+        "both",
+        (_switch("--forget", "remove its folder too: unread mail and journal are gone"),),
+    ),
+    "demo": Command("the main job on real processes, narrated", "here"),
+}
+"""Every command, in the order in which help lists them (chapter 10)."""
+
+
+# ── parsing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse(argv: Sequence[str]) -> Values:
+    """Parses one command line.
+
+    Args:
+        argv: the command and its arguments.
+
+    Returns the values. Raises BadUsage, or HelpAsked for `--help` right behind the command.
+    """
+    verb = argv[0]
+    command = COMMANDS.get(verb)
+    if command is None:
+        raise BadUsage(f"postroom: there is no command {quoted(verb)}.", near_command(verb))
+    if argv[1:2] in (["--help"], ["-h"]):
+        raise HelpAsked(help_of(verb))
+    takes = command.takes + EVERYWHERE
+    values: dict[str, Any] = {"verb": verb, "stdin": False} | {one.dest: one.default for one in takes}
+    options = {one.option: one for one in takes if one.option}
+    places = [one for one in takes if not one.option]
+    words = iter(argv[1:])
+    for word in words:
+        if word == "--":
+            _fill(verb, places, list(words), values)
+        elif is_option(word):
+            name, given, text = word.partition("=")
+            one = options.get(name)
+            if one is None:
+                raise _no_option(verb, name, takes)
+            values[one.dest] = _value(verb, one, text if given else None, words, options)
+        elif word == "-" and places and places[0].dash:
+            del places[0]
+            values["stdin"] = True
+        elif places and places[0].rest:
+            raise BadUsage(
+                f"postroom {verb}: a command goes behind a bare `--`, and {quoted(word)} does not.",
+                f"Write postroom {verb} … -- {word if word.isidentifier() else 'COMMAND'} …",
+            )
+        else:
+            _fill(verb, places, [word], values)
+    for one in places:
+        if one.required:
+            raise _usage(verb, f"{one.value} is missing")
+    return Values(**values)
+
+
+def is_option(word: str) -> bool:
+    """Whether a word is meant as an option: it begins with `-` and has no white space before a `=`.
+
+    `-` alone is a word, and so is what no option could be called, as `- first point`.
+    """
+    return word[:1] == "-" and word != "-" and not any(map(str.isspace, word.partition("=")[0]))
+
+
+def _fill(verb: str, places: list[Argument], words: list[str], values: dict[str, Any]) -> None:
+    """Gives words to the next places that take one; BadUsage where there are more words than places."""
+    while words:
+        if not places:
+            raise _usage(
+                verb,
+                f"{quoted(words[0])} is one word too many",
+                "A text of several words goes between quotes.",
+            )
+        if places[0].rest:
+            values[places[0].dest] = tuple(words)
+            return
+        one = places.pop(0)
+        values[one.dest] = _read(verb, one, words.pop(0))
+
+
+def _value(
+    verb: str, one: Argument, given: str | None, words: Iterator[str], options: dict[str, Argument]
+) -> object:
+    """The value of an option: behind its `=`, else the next word, unless that is an option itself."""
+    if not one.value:
+        if given is not None:
+            raise _usage(verb, f"{one.option} takes no value")
+        return True
+    if given is None:
+        given = next(words, None)
+        if given is None or given == "--" or given.partition("=")[0] in options:
+            raise _usage(verb, f"{one.option} needs a value", f"Write {one.option}={one.value}.")
+    return _read(verb, one, given)
+
+
+def _read(verb: str, one: Argument, word: str) -> object:
+    try:
+        return one.reads(word)
+    except ValueError as error:
+        raise _usage(verb, f"{one.option or one.value}: {error}") from None
+
+
+def _usage(verb: str, problem: str, hint: str = "") -> BadUsage:
+    return BadUsage(f"postroom {verb}: {problem}.", hint or f"See `postroom {verb} --help`.")
+
+
+def _no_option(verb: str, name: str, takes: Sequence[Argument]) -> BadUsage:
+    """What is said of an option that there is not: a near one, and how such a text is sent."""
+    hints: list[str] = []
+    if name in ("--help", "-h"):
+        hints.append(f"Help is `postroom {verb} --help`, with nothing between.")
+    elif near := _nearest(name, [one.option for one in takes if one.option and one.shown]):
+        hints.append(f"Did you mean {near}?")
+    if last := next((one.value for one in reversed(takes) if not one.option), ""):
+        text = last.removeprefix("-- ")
+        hints.append(f"What begins with `-` and is no option goes behind `--`: postroom {verb} … -- {text}.")
+    return _usage(verb, f"there is no option {quoted(name)}", " ".join(hints))
+
+
+def near_command(word: str) -> str:
+    """What to say about a command that does not exist."""
+    near = _nearest(word, [name for name, command in COMMANDS.items() if command.shown])
+    return f"Did you mean `{near}`?" if near else "See `postroom --help`."
+
+
+def _nearest(word: str, known: list[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, known, 1)), None)
+
+
+# ── help ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overview() -> str:
+    """The text of `postroom --help`."""
+    rows = "\n".join(f"  {name:8} {command.does}" for name, command in COMMANDS.items() if command.shown)
+    return (
+        "usage: postroom [--session NAME-or-ID] [--json] COMMAND …\n\n"
+        "Messages between agent sessions. A message is information, never authority.\n\n"
+        f"{rows}\n\n"
+        "`postroom COMMAND --help` tells more of each. Exit codes: 0 done, 1 refused or failed, 2 usage,\n"
+        "3 not found or out of time, 4 ambiguous, 130 interrupted.\n"
+    )
+
+
+def help_of(verb: str) -> str:
+    """The text of `postroom COMMAND --help`."""
+    command = COMMANDS[verb]
+    takes = [one for one in command.takes + EVERYWHERE if one.shown]
+    words = [one.form if one.required else f"[{one.form}]" for one in takes if not one.option]
+    usage = " ".join(["usage: postroom", verb, "[OPTION]…", *words])
+    rows = [f"  {one.form:{_HELP_COLUMN - 4}}  {_explained(one)}" for one in takes]
+    does = command.does[0].upper() + command.does[1:]
+    return "\n".join([usage, "", f"{does}.", "", *rows]) + "\n"
+
+
+def _explained(one: Argument) -> str:
+    return f"{one.says}: {', '.join(one.choices)}" if one.choices else one.says
