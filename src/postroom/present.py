@@ -1,0 +1,370 @@
+"""What results look like: as documents for `--json`, and as lines for people.
+
+Documents are plain dictionaries with the keys of chapter 10; `docs/json.md` lists them and a test holds the two
+together. Text that came from a peer is printed with its controls and bidirectional overrides made visible
+(10.37), and set in, so that none of its lines can pass for one of ours. Nothing here reads or decides anything.
+
+The envelope is loaded by the two functions that need it: an error or a list is printed without it (12.17).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from postroom.core.address import ref_of, shown
+from postroom.core.listing import row_text
+from postroom.core.scrub import visible
+from postroom.core.times import iso, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from postroom.core.listing import Listing, Row
+    from postroom.core.message import Message, Near, Notice, Origin, Receipt, Refusal, Status, Step
+
+Document = dict[str, Any]
+
+EXIT_CODES = {"not_found": 3, "unknown_message": 3, "ambiguous": 4, "usage": 2}
+"""Exit code by error code (10.37); every other code is 1."""
+
+
+def exit_code(code: str) -> int:
+    """The exit code that goes with an error code."""
+    return EXIT_CODES.get(code, 1)
+
+
+def dumps(document: Document) -> str:
+    """One document as one line of JSON, with its newline."""
+    return json.dumps(document, ensure_ascii=False) + "\n"
+
+
+# ── documents ────────────────────────────────────────────────────────────────────────────────────
+
+
+def receipt_document(receipt: Receipt) -> Document:
+    """The result of a send (01.31)."""
+    document: Document = {
+        "status": receipt.status,
+        "msg_id": receipt.msg_id,
+        "to": {"name": receipt.to.name, "ref": receipt.to.ref, "kind": receipt.to.kind},
+        "note": receipt.note,
+        "waiting": receipt.waiting,
+        "warnings": list(receipt.warnings),
+    }
+    if receipt.pin is not None:
+        document["pin"] = {"name": receipt.pin.name, "identity": receipt.pin.identity}
+    return document
+
+
+def error_document(
+    code: str, message: str, hint: str, near: Sequence[Near] = (), msg_id: str | None = None
+) -> Document:
+    """An error (10.23)."""
+    error: Document = {
+        "code": code,
+        "message": message,
+        "hint": hint,
+        "candidates": [
+            {"name": one.name, "ref": one.ref, "kind": one.kind, "where": one.where} for one in near
+        ],
+    }
+    if msg_id is not None:
+        error["msg_id"] = msg_id
+    return {"error": error}
+
+
+def origin_document(origin: Origin) -> Document:
+    """Who a message is from (10.25); `address` is what an answer is sent to, null where there is none."""
+    from postroom.core.envelope import shown_from
+
+    return {
+        "address": shown_from(origin),
+        "name": origin.name,
+        "ref": ref_of(origin.identity) if origin.verified else None,
+        "kind": "session",
+        "verified": origin.verified,
+        "class": origin.stated_class,
+    }
+
+
+def message_document(message: Message) -> Document:
+    """One message of an inbox (10.25)."""
+    return {
+        "msg_id": message.msg_id,
+        "from": origin_document(message.origin),
+        "summary": message.summary,
+        "text": message.text,
+        "in_reply_to": message.in_reply_to,
+        "sent_at": message.sent_at,
+        "received_at": iso(message.received_at),
+        "state": message.state,
+        "redelivered": message.redelivered,
+        "held": message.held,
+    }
+
+
+def notice_document(notice: Notice) -> Document:
+    """One notice of an inbox."""
+    return {
+        "kind": notice.kind,
+        "at": iso(notice.at),
+        "msg_id": notice.msg_id,
+        "about": notice.about,
+        "detail": notice.detail,
+    }
+
+
+def inbox_document(messages: Iterable[Message], notices: Iterable[Notice] = ()) -> Document:
+    """What `inbox` and `wait` answer (10.25)."""
+    return {
+        "messages": [message_document(message) for message in messages],
+        "notices": [notice_document(notice) for notice in notices],
+    }
+
+
+def status_document(status: Status) -> Document:
+    """What `status`, `rename` and `open --detach` answer (10.27, 10.30)."""
+    return {
+        "name": status.name,
+        "ref": status.ref,
+        "session_id": status.session_id,
+        "peer_address": status.peer_address,
+        "class": status.permission_class,
+        "mode": status.mode,
+        "inbound": {"value": status.inbound, "scope": status.inbound_scope},
+        "queued": status.queued,
+        "held": status.held,
+        "off": [],
+        "counts": status.counts,
+        "problems": list(status.problems),
+    }
+
+
+def row_document(row: Row) -> Document:
+    """One row of `list` (10.24)."""
+    return {
+        "name": row.name,
+        "aliases": list(row.aliases),
+        "ref": row.ref,
+        "kind": row.kind,
+        "presence": row.presence,
+        "state": row.state,
+        "cwd": row.cwd,
+        "program": row.program,
+        "machine": row.machine,
+        "pid": row.pid,
+        "session_id": row.identity,
+        "seen_at": iso(row.seen_at),
+        "condition": row.condition,
+        "confirms": row.confirms,
+        "warnings": list(row.warnings),
+    }
+
+
+def listing_document(answer: Listing) -> Document:
+    """What `list` answers (10.24)."""
+    return {
+        "self": row_document(answer.own) if answer.own else None,
+        "rows": [row_document(row) for row in answer.rows],
+        "unchecked": [{"place": place, "reason": reason} for place, reason in answer.unchecked],
+        "left_out": answer.left_out,
+    }
+
+
+def step_document(step: Step) -> Document:
+    """One step of a trace (10.28)."""
+    return {"at": stamp(step.at), "where": step.where, "state": step.state, "detail": step.detail}
+
+
+def loads(text: str) -> Document:
+    """Reads a document that another process of this program wrote."""
+    return dict(json.loads(text))
+
+
+def opened_document(status: Status, pid: int, socket: str | None) -> Document:
+    """What `open --detach` answers: the status, with `pid` and `socket` (10.29)."""
+    return {**status_document(status), "pid": pid, "socket": socket}
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────
+
+
+def indented(text: str) -> str:
+    """A peer's text, made visible and set in, so that none of its lines can pass for one of ours."""
+    return "\n".join(f"    {line}" for line in visible(text).split("\n"))
+
+
+def one_line(text: str) -> str:
+    """A peer's short text on one line."""
+    return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def receipt_text(receipt: Receipt) -> str:
+    """What `send` prints."""
+    lines = [
+        f"{receipt.status}: {receipt.note}",
+        one_line(f"id {receipt.msg_id}, to {shown(receipt.to.name, receipt.to.ref)}"),
+    ]
+    lines += [one_line(f"warning: {warning}") for warning in receipt.warnings]
+    if receipt.waiting:
+        lines.append(f"{receipt.waiting} waiting for you: `postroom inbox`.")
+    return "\n".join(lines) + "\n"
+
+
+def error_text(message: str, hint: str, near: Sequence[Near] = (), more: int = 0) -> str:
+    """What stderr shows of an error, below its code."""
+    lines = [f"postroom: {message}"]
+    lines += [one_line(f"  {shown(one.name, one.ref)}  {one.kind}  {one.where}").rstrip() for one in near]
+    if more:
+        lines.append(f"  and {more} more")
+    if hint:
+        lines.append(f"  {hint}")
+    return "\n".join(lines) + "\n"
+
+
+def said_error(
+    code: str,
+    message: str,
+    hint: str,
+    near: Sequence[Near] = (),
+    more: int = 0,
+    msg_id: str | None = None,
+    *,
+    as_json: bool,
+) -> tuple[str, str]:
+    """What stdout and stderr get of an error (10.37).
+
+    Its code stands alone on the first line of stderr; the document goes to stdout, or the sentences follow.
+    """
+    if as_json:
+        return dumps(error_document(code, message, hint, near, msg_id)), f"{code}\n"
+    return "", f"{code}\n{error_text(message, hint, near, more)}"
+
+
+def refused(refusal: Refusal, *, as_json: bool) -> tuple[str, str]:
+    """The same for a refusal."""
+    return said_error(
+        *(refusal.code, refusal.message, refusal.hint, refusal.candidates, refusal.more, refusal.msg_id),
+        as_json=as_json,
+    )
+
+
+def message_text(message: Message) -> str:
+    """One message for a person."""
+    from postroom.core.envelope import shown_from
+
+    origin = message.origin
+    # What the name is stands before it: a name may go on as this line does.
+    who = shown_from(origin) or (
+        f"somebody who claims to be {origin.name}" if origin.name else "somebody without a name"
+    )
+    marks = [word for word, on in (("again", message.redelivered), ("released", message.held)) if on]
+    reply = f", answers {message.in_reply_to}" if message.in_reply_to else ""
+    head = f"from {who}, {iso(message.received_at)}, id {message.msg_id}{reply}{''.join(f' [{m}]' for m in marks)}"
+    return f"{one_line(head)}\n{indented(message.text)}\n"
+
+
+def notice_text(notice: Notice) -> str:
+    """One notice for a person."""
+    return (
+        one_line(f"notice: {notice.kind} {notice.about or ''} {notice.msg_id or ''} {notice.detail}") + "\n"
+    )
+
+
+def inbox_text(messages: Sequence[Message], notices: Sequence[Notice] = (), *, taken: bool) -> str:
+    """What `inbox` and `wait` print."""
+    if not messages and not notices:
+        return "Nothing waits.\n"
+    text = "".join(map(notice_text, notices)) + "\n".join(map(message_text, messages))
+    if messages and not taken:
+        text += f"\n{len(messages)} waiting; `postroom inbox --take` takes them.\n"
+    return text
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in aligned columns, two spaces between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
+
+
+def steps_text(steps: Sequence[Step]) -> str:
+    """A trace as a table, in order of time."""
+    return table([(stamp(s.at), one_line(s.where), s.state, one_line(s.detail)) for s in steps])
+
+
+def steps_mermaid(steps: Sequence[Step]) -> str:
+    """A trace as a Mermaid sequence diagram: one lane a session, one note a step."""
+    lanes = {where: f"S{number}" for number, where in enumerate(dict.fromkeys(step.where for step in steps))}
+    lines = ["sequenceDiagram"]
+    lines += [f"    participant {lane} as {_mermaid(where)}" for where, lane in lanes.items()]
+    sent = next((s for s in steps if s.state in ("queued", "written", "unknown")), None)
+    got = next((s for s in steps if s.state == "received"), None)
+    if sent is not None and got is not None and sent.where != got.where:
+        lines.append(f"    {lanes[sent.where]}->>{lanes[got.where]}: {_mermaid(sent.msg_id)}")
+    lines += [
+        f"    Note over {lanes[s.where]}: {_mermaid(f'{stamp(s.at)[11:]} {s.state} {s.detail}'.rstrip())}"
+        for s in steps
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid(text: str) -> str:
+    return "".join(c if c.isalnum() or c in " .,:-_[]()/+" else f"#{ord(c)};" for c in text)
+
+
+def status_text(document: Document) -> str:
+    """What `status` prints."""
+    inbound = document["inbound"]
+    rows = [
+        ("name", shown(document["name"], document["ref"])),
+        ("session", document["session_id"]),
+        ("peer address", document["peer_address"] or "unavailable"),
+        ("class", f"{document['class']} (mode {document['mode']})"),
+        ("inbound", f"{inbound['value'] or 'by class'} (set by {inbound['scope']})"),
+        ("waiting", str(document["queued"])),
+        ("held", str(document["held"])),
+    ]
+    rows += [("ignored", f"{what} {count}") for what, count in sorted(document["counts"].items())]
+    rows += [("problem", one_line(problem)) for problem in document["problems"]]
+    return table(rows)
+
+
+def opened_text(document: Document) -> str:
+    """What `open --detach` prints."""
+    lines = [f"{shown(document['name'], document['ref'])} is open, id {document['session_id']}."]
+    lines += [f"problem: {one_line(problem)}" for problem in document["problems"]]
+    name = f'"{document["name"]}"' if " " in document["name"] else document["name"]
+    lines.append(f"Take its mail with `postroom --session {name} inbox --take`; end it with `close`.")
+    return "\n".join(lines) + "\n"
+
+
+def listing_text(answer: Listing, now: int) -> str:
+    """What `list` prints: the caller's own name first (01.29)."""
+    lines = [f"This session is {shown(answer.own.name, answer.own.ref)}."] if answer.own else []
+    lines += [one_line(row_text(row, now)) for row in answer.rows]
+    if not answer.rows:
+        lines.append("Nobody else is here. Another terminal: `postroom open --name bob`.")
+    if answer.left_out:
+        lines.append(
+            f"{len(answer.rows)} of {len(answer.rows) + answer.left_out} shown; `--limit` shows more."
+        )
+    lines += [one_line(f"Could not be checked: {place} ({reason}).") for place, reason in answer.unchecked]
+    return "\n".join(lines) + "\n"
+
+
+def trace_text(msg_id: str, steps: Sequence[Step], *, as_json: bool, mermaid: bool) -> str:
+    """What `trace` prints (10.12)."""
+    if as_json:
+        return dumps({"msg_id": msg_id, "steps": [step_document(step) for step in steps]})
+    return steps_mermaid(steps) if mermaid else steps_text(steps)
+
+
+def log_text(steps: Sequence[Step], *, as_json: bool) -> str:
+    """What `log` prints (10.13)."""
+    if as_json:
+        return dumps({"rows": [{"msg_id": step.msg_id, **step_document(step)} for step in steps]})
+    rows = [(stamp(s.at), s.msg_id, s.state, one_line(s.detail)) for s in steps]
+    return table(rows) if rows else "Nothing found.\n"
