@@ -1,0 +1,440 @@
+"""The verbs of the control socket: a table of verb → who may → what.
+
+A command asks its session's own process: that process resolves, pins, sends and renders (10.21). What a
+command writes and reads is described in `ask`, who is heard in `door`. A peer's connection to the inbox never
+reaches these verbs: this is another socket.
+
+That a request was taken is said at once, the answer comes in its own time. A lease lives as long as the
+connection that took it (11.1): the command prints, says `ok`, and only then are the messages consumed; a
+connection that closes before gives them back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from postroom import present
+from postroom.arguments import HelpAsked, Values, first_line, moment, parse
+from postroom.core import contract
+from postroom.core.address import identity_hash, normal_form
+from postroom.core.listing import listing
+from postroom.core.message import Receipt, Refusal
+from postroom.door import is_free, refused_entry, request_of, shown_token
+from postroom.errors import BadFrame, BadUsage, PostroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from postroom.core.message import Lease, Message, Step
+    from postroom.door import Door
+    from postroom.session import Session
+    from postroom.transport import Evidence
+
+WATCH_SECONDS = 1.0
+"""How often `--watch` and `log --follow` look again: no more than one wake-up a second (12.21)."""
+
+
+class Connection(Protocol):
+    """What a listener gives for one connection of the control socket."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What is known of the other end."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes, in order."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what is queued."""
+        ...
+
+    def stay(self) -> None:
+        """It may stay until either side ends it."""
+        ...
+
+    def close(self) -> None:
+        """Closes once everything written has been sent."""
+        ...
+
+
+@dataclass(slots=True)
+class _Talk:
+    """How far one connection has come."""
+
+    token: str | None = None
+    call: Call | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class Call:
+    """One request under way: what was asked, and the way back."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.evidence = connection.evidence
+        self.args = Values(json=False)
+        self.stdin: str | int | None = None
+        self.ended = False
+        self._connection = connection
+        self._confirmed: asyncio.Future[bool] | None = None
+
+    def part(self, out: str = "", err: str = "", *, kind: str = "part", code: int = 0) -> None:
+        """Sends one frame of the answer."""
+        out_bytes, err_bytes = out.encode(errors="backslashreplace"), err.encode(errors="backslashreplace")
+        head = b"%s %d %d %d\n" % (kind.encode(), code, len(out_bytes), len(err_bytes))
+        self._connection.write(head + out_bytes + err_bytes)
+        self._connection.flush()
+
+    def done(self, out: str = "", err: str = "", code: int = 0) -> None:
+        """Sends the last frame."""
+        self.ended = True
+        self.part(out, err, kind="done", code=code)
+
+    def taken(self) -> None:
+        """Says that the request was taken: the command then waits for the answer, however long that takes."""
+        self.part()
+
+    async def printed(self, out: str) -> bool:
+        """Sends output and waits until the command says that it has been printed; False for any other word."""
+        self._confirmed = asyncio.get_running_loop().create_future()
+        self.part(out, kind="confirm")
+        return await self._confirmed
+
+    def heard(self, line: bytes) -> None:
+        """Takes a line that the command sent after its request."""
+        if self._confirmed is not None and not self._confirmed.done():
+            self._confirmed.set_result(line == b"ok")
+
+    def answer(self, document: present.Document, text: str, code: int = 0) -> None:
+        """The last frame: the document with `--json`, else the text."""
+        self.done(present.dumps(document) if self.args.json else text, code=code)
+
+    def refuse(self, code: str, message: str, hint: str) -> None:
+        """The last frame of an error: its code on stderr, and the document or the sentence (10.37)."""
+        self.refused(Refusal(code=code, message=message, hint=hint))
+
+    def refused(self, refusal: Refusal) -> None:
+        """The same for a refusal, with its candidates."""
+        self.done(*present.refused(refusal, as_json=self.args.json), present.exit_code(refusal.code))
+
+
+class Control:
+    """Serves the verbs of one session.
+
+    Args:
+        session: whose verbs.
+        door: who may speak.
+        finish: ends the session, its argument says whether it is forgotten too; called once `close` was
+            answered. None: whoever opened the session decides when it ends, a command or a program.
+    """
+
+    def __init__(self, session: Session, door: Door, *, finish: Callable[[bool], None] | None) -> None:
+        self.session = session
+        self.door = door
+        self.finish = finish
+        self._talks: dict[Connection, _Talk] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────
+
+    def opened(self, connection: Connection) -> None:
+        """A connection was accepted."""
+        self._talks[connection] = _Talk()
+
+    def lines(self, connection: Connection, lines: Sequence[bytes]) -> None:
+        """Takes whole lines: the token, the request, then what the command says about its printing."""
+        talk = self._talks.get(connection)
+        if talk is None:
+            return
+        for line in lines:
+            if talk.call is not None:
+                talk.call.heard(line)
+            elif talk.token is None:
+                talk.token = shown_token(line)
+            else:
+                connection.stay()
+                talk.call = Call(connection)
+                talk.task = self.hear(talk.call, talk.token, line)
+                if talk.task is None:
+                    connection.close()
+                else:
+                    talk.task.add_done_callback(lambda _: connection.close())
+
+    def closed(self, connection: Connection) -> None:
+        """The other end has gone: what it had leased goes back at once (11.1)."""
+        talk = self._talks.pop(connection, None)
+        if talk is not None and talk.task is not None:
+            talk.task.cancel()
+
+    def count(self, what: str) -> None:
+        """A connection of the control socket was ended for a reason."""
+        self.session.count(f"control-{what}")
+
+    async def stop(self) -> None:
+        """Ends every request under way; what they had leased goes back."""
+        current = asyncio.current_task()
+        running = [task for task in self._running if task is not current]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def hear(self, call: Call, token: str, line: bytes) -> asyncio.Task[None] | None:
+        """Takes the request line of one connection; returns the task that answers it.
+
+        Args:
+            call: the way back.
+            token: what the connection showed in its first line.
+            line: the request, one JSON object.
+        """
+        call.args = Values(json=b'"--json"' in line)
+        refusal = refused_entry(self.door, self.session.id, token, call.evidence)
+        if refusal is not None and is_free(line):
+            refusal = refused_entry(self.door, self.session.id, token, call.evidence, free=True)
+        if refusal is not None:
+            call.refused(refusal)
+            return None
+        try:
+            argv, call.stdin = request_of(line)
+            call.args = parse(argv)
+        except HelpAsked as asked:
+            call.done(str(asked))
+            return None
+        except BadUsage as error:
+            call.refuse(error.code, error.message, error.hint)
+            return None
+        except BadFrame:
+            call.refuse(
+                "usage",
+                "The request is not one that this version understands.",
+                "Use the same version on both sides.",
+            )
+            return None
+        call.taken()
+        task = asyncio.get_running_loop().create_task(self._run(call))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _run(self, call: Call) -> None:
+        verb = VERBS.get(call.args.verb)
+        try:
+            if verb is None:
+                call.refuse(
+                    "usage", f"`{call.args.verb}` is not answered by a session.", "Run it without --session."
+                )
+            else:
+                await verb(self, call)
+        except PostroomError as error:
+            call.refuse(error.code, error.message, error.hint)
+
+    # ── verbs ────────────────────────────────────────────────────────────────────────────────────
+
+    async def send(self, call: Call) -> None:
+        """`send TO [TEXT]` (10.2)."""
+        args = call.args
+        text = args.text
+        if args.stdin:
+            if isinstance(call.stdin, int):
+                too_large = contract.too_large(call.stdin)
+                assert too_large is not None
+                return call.refused(too_large)
+            text = (call.stdin or "").removesuffix("\n")
+        summary = args.summary if args.summary is not None else first_line(text or "")
+        since = self.session.now()
+        result = await self.session.send_call(
+            {"to": args.to, "message": text, "summary": summary, "in_reply_to": args.in_reply_to},
+            msg_id=args.msg_id,
+        )
+        if isinstance(result, Refusal):
+            return call.refused(result)
+        document = present.receipt_document(result)
+        code = 1 if result.status == "unknown" else 0
+        shown = present.receipt_text(result)
+        if args.wait_reply is None or code:
+            return call.answer(document, shown, code)
+        if not args.json:
+            call.part(shown)
+        reply = await self.session.wait_for(replies(result, since), args.wait_reply)
+        if reply is None:
+            document["reply"] = None
+            return call.answer(document, f"No answer within {args.wait_reply:g} seconds.\n", 3)
+        lease = self.session.take(only=reply.msg_id)
+        document["reply"] = present.message_document(lease.messages[0])
+        text = present.dumps(document) if args.json else present.message_text(lease.messages[0])
+        return await self._hand_over(call, lease, text)
+
+    async def _hand_over(self, call: Call, lease: Lease, out: str, *, more: bool = False) -> None:
+        """Prints a lease at the command's end and confirms it; what is not printed goes back (11.1).
+
+        Args:
+            call: whose command prints.
+            lease: what was taken.
+            out: as it is printed.
+            more: the answer goes on; else this was the last of it.
+        """
+        printed = False
+        try:
+            printed = await call.printed(out)
+        finally:
+            if not printed:
+                self.session.release(lease)
+        if printed:
+            self.session.confirm(lease)
+        if not (printed and more):
+            call.done(code=0 if printed else 1)
+
+    def _rendered(self, call: Call, lease: Lease) -> str:
+        if call.args.json:
+            return present.dumps(present.inbox_document(lease.messages, lease.notices))
+        return present.inbox_text(lease.messages, lease.notices, taken=True)
+
+    async def inbox(self, call: Call) -> None:
+        """`inbox`, `inbox --take`, `inbox --follow` (10.3)."""
+        if call.args.follow:
+            while not call.ended and await self.session.wait():
+                if lease := self.session.take():
+                    await self._hand_over(call, lease, self._rendered(call, lease), more=True)
+            if not call.ended:
+                call.done()
+        elif call.args.take:
+            lease = self.session.take()
+            await self._hand_over(call, lease, self._rendered(call, lease))
+        else:
+            messages = self.session.peek()
+            call.answer(present.inbox_document(messages), present.inbox_text(messages, taken=False))
+
+    async def wait(self, call: Call) -> None:
+        """`wait [--timeout SECONDS]` (10.4)."""
+        loop = asyncio.get_running_loop()
+        timeout = call.args.timeout
+        deadline = None if timeout is None else loop.time() + timeout
+        while await self.session.wait(None if deadline is None else max(0.0, deadline - loop.time())):
+            if lease := self.session.take():
+                return await self._hand_over(call, lease, self._rendered(call, lease))
+        return call.answer(present.inbox_document(()), "Nothing came.\n", 3)
+
+    async def status(self, call: Call) -> None:
+        """`status` (10.6)."""
+        document = present.status_document(self.session.status())
+        call.answer(document, present.status_text(document))
+
+    async def rename(self, call: Call) -> None:
+        """`rename NAME` (10.7)."""
+        had = self.session.name
+        has = self.session.rename(call.args.name)
+        document = present.status_document(self.session.status())
+        text = f"{had} is now {has}.\n"
+        if normal_form(has) != normal_form(call.args.name):
+            text += f"A live session has the name {call.args.name}.\n"
+        call.answer(document, text)
+
+    async def close(self, call: Call) -> None:
+        """`close` (10.9)."""
+        if self.finish is None:
+            return call.refuse(
+                "session_in_use",
+                "This session ends with the command or the program that opened it.",
+                "End that.",
+            )
+        call.answer({"session_id": self.session.id, "expired": 0}, f"{self.session.name} has ended.\n")
+        self.finish(call.args.forget)
+        return None
+
+    async def list(self, call: Call) -> None:
+        """`list` (10.1)."""
+        args = call.args
+        last: present.Document = {}
+        while True:
+            found = self.session.directory.rows()
+            answer = listing(
+                found.rows,
+                own=self.session.id,
+                text=args.text,
+                kind=args.kind,
+                limit=args.limit,
+                unchecked=found.unchecked,
+            )
+            document = present.listing_document(answer)
+            if document != last:
+                text = present.listing_text(answer, self.session.now())
+                call.part(present.dumps(document) if args.json else text)
+                last = document
+            if not args.watch:
+                return call.done()
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def trace(self, call: Call) -> None:
+        """`trace MSG_ID`, this session's own side (10.12)."""
+        args = call.args
+        with self.session.reading() as store:
+            steps = store.steps(args.msg_id)
+        if not steps:
+            return call.refused(contract.refusal("unknown_message", msg_id=args.msg_id))
+        return call.done(present.trace_text(args.msg_id, steps, as_json=args.json, mermaid=args.mermaid))
+
+    async def log(self, call: Call) -> None:
+        """`log` (10.13)."""
+        args = call.args
+        now = self.session.now()
+        since, until = moment(args.since, now), moment(args.until, now)
+
+        def rows(after: int | None) -> list[tuple[int, Step]]:
+            with self.session.reading() as store:
+                return store.log(
+                    text=args.text, peer=args.peer, since=since, until=until, after=after, limit=args.limit
+                )
+
+        def newest() -> int:
+            with self.session.reading() as store:
+                return next((number for number, _ in store.log(limit=1)), 0)
+
+        seen, found = newest(), rows(None)
+        if not args.follow:
+            steps = [step for _, step in found]
+            return call.done(present.log_text(steps, as_json=args.json), code=0 if steps else 3)
+        while True:
+            if found:
+                call.part(present.log_text([step for _, step in found], as_json=args.json))
+            await asyncio.sleep(WATCH_SECONDS)
+            end, found = newest(), rows(seen)
+            seen = found[-1][0] if len(found) == args.limit else end
+
+
+VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
+    "send": Control.send,
+    "inbox": Control.inbox,
+    "wait": Control.wait,
+    "status": Control.status,
+    "rename": Control.rename,
+    "close": Control.close,
+    "list": Control.list,
+    "peers": Control.list,
+    "trace": Control.trace,
+    "log": Control.log,
+}
+"""Every verb is for an own child or whoever shows this session's token (05.26). Those that need a person
+come with the holds (10.39)."""
+
+
+def replies(sent: Receipt, since: int) -> Callable[[Message], bool]:
+    """Says of a message whether it ends `--wait-reply` (10.22).
+
+    It must come from the one that was written to, and either answer that message, or answer none and have
+    come since.
+    """
+
+    def ends(message: Message) -> bool:
+        origin = message.origin
+        return (
+            origin.verified
+            and identity_hash(origin.identity).startswith(sent.to.ref)
+            and (
+                message.in_reply_to == sent.msg_id
+                or (message.in_reply_to is None and message.received_at >= since)
+            )
+        )
+
+    return ends

@@ -1,0 +1,124 @@
+"""Who may speak on a session's control socket, and the two lines with which a command begins (05.26).
+
+Only what shows a token of this session, or is its own child, is heard; a process that belongs to another session
+is refused, whatever it shows. It decides and reads; it answers nobody (`control` does).
+
+How it fails: a first line that shows no token admits nobody by itself; a request that `ask` would not write is
+BadFrame. Nothing else is raised for whatever bytes come.
+
+Weak: any program of this user can read the client token, so this is a guard against an agent that runs the
+command, not against malware.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+from postroom.core import contract
+from postroom.errors import BadFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from postroom.core.message import Refusal
+    from postroom.transport import Evidence
+
+MAX_REQUEST = 12_582_912
+"""Characters of one request: what `ask` hands over of standard input, with room for escapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What decides who may speak on the control socket.
+
+    Attributes:
+        client_token: lies in the session's folder, for this user's own commands.
+        child_token: exported to what the session started, as POSTROOM_TOKEN.
+        process: (pid, start) of the session's own process.
+        registered: the ids of the sessions whose process, or whose client, is (pid, start).
+        opened_by: the session whose process opened this one; it may do all but approve, deny and settings.
+    """
+
+    client_token: str
+    child_token: str
+    process: tuple[int, str]
+    registered: Callable[[int, str], Sequence[str]]
+    opened_by: str | None = None
+
+
+FREE = frozenset({"list", "peers"})
+"""Verbs for which it does not matter whom a process belongs to: listing is free (05.26)."""
+
+
+def refused_entry(
+    door: Door, session_id: str, token: str, evidence: Evidence, *, free: bool = False
+) -> Refusal | None:
+    """Judges whether a connection may use the verbs (05.26); None admits it.
+
+    The rungs, first that answers wins:
+        1. the nearest ancestor that is a registered session, or its client, is whom the process belongs to:
+           this session admits, any other but the one that opened this session refuses, unless the verb is `free`.
+        2. one of this session's tokens admits.
+        3. everything else is refused.
+    """
+    for pid, start in evidence.ancestry:
+        sessions = door.registered(pid, start)
+        if (pid, start) == door.process or session_id in sessions:
+            return None
+        if sessions:
+            if door.opened_by not in sessions and not free:
+                return contract.refusal("not_your_session")
+            break
+    if token and (same(token, door.client_token) or same(token, door.child_token)):
+        return None
+    return contract.refusal("not_your_session")
+
+
+def shown_token(line: bytes) -> str:
+    """The token of a first line; empty for anything that is not one, which admits nobody."""
+    try:
+        first = json.loads(line)
+        token = first["token"] if first["type"] == "auth" else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return token if isinstance(token, str) else ""
+
+
+def request_of(line: bytes) -> tuple[list[str], str | int | None]:
+    """Reads a request line: the command with its arguments, and what came on standard input.
+
+    The latter is a text, the size of one that was too large to be handed over, or None. Raises BadFrame for
+    anything that `ask` does not write.
+    """
+    try:
+        match json.loads(line):
+            case {"argv": [str(), *_] as words, "stdin": stdin}:
+                argv = [word for word in cast("list[object]", words) if isinstance(word, str)]
+                if len(argv) == len(words) and (stdin is None or isinstance(stdin, str) or _is_size(stdin)):
+                    return argv, stdin
+            case _:
+                pass
+    except (ValueError, RecursionError):
+        pass
+    raise BadFrame("The request is not understood.")
+
+
+def is_free(line: bytes) -> bool:
+    """Whether a request line asks for one of the FREE verbs."""
+    try:
+        return request_of(line)[0][0] in FREE
+    except BadFrame:
+        return False
+
+
+def _is_size(stdin: object) -> TypeGuard[int]:
+    """Whether it is the size of a text that was too large to be handed over."""
+    return isinstance(stdin, int) and contract.too_large(stdin) is not None
+
+
+def same(one: str, other: str) -> bool:
+    """Compares two secrets in a time that does not depend on where they differ."""
+    return compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
