@@ -16,9 +16,35 @@ __version__ = "0.1.0"
 # Type checkers take it for true. From `typing` it would load `re` and more into every command (12.16).
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from postroom.core.inbox import *
+    from postroom.core.message import *
     from postroom.errors import *
+    from postroom.opening import *
+    from postroom.session import *
+    from postroom.transport import *
 
 _OFFERED = {
+    # what is said: the records that every layer speaks
+    "postroom.core.message": (
+        "Lease",
+        "Message",
+        "Near",
+        "Notice",
+        "Origin",
+        "Party",
+        "Pin",
+        "Receipt",
+        "Refusal",
+        "Status",
+        "Step",
+    ),
+    # who takes part
+    "postroom.opening": ("open_session", "open_in_memory", "Gathering"),
+    "postroom.session": ("Session",),
+    # what bounds it
+    "postroom.core.inbox": ("Limits",),
+    # what carries it
+    "postroom.transport": ("Channel", "Evidence", "Outcome", "Receiver", "Transport"),
     # what can go wrong: broken callers, broken wires
     "postroom.errors": (
         *("PostroomError", "CallerError", "WireError", "StoreError"),

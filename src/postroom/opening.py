@@ -1,0 +1,408 @@
+"""Puts a session together from its real parts: folders, lock, store, sockets, tokens, record, control socket.
+
+The order is the guarantee. First the lock, so that one process is this session; then the store, so that its mail is
+there; then the key file, then the socket, so that nobody connects before it can be judged; the record last, so that
+whoever is listed can be reached (05.11, 05.20). Ending takes the same way back.
+
+It decides nothing: the session does, and this hands it what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from postroom import __version__, transports
+from postroom.control import Control
+from postroom.core.address import check_name, derive_name
+from postroom.door import MAX_REQUEST, Door
+from postroom.errors import NoSession
+from postroom.session import Session
+from postroom.state import places, processes
+from postroom.state.directory import Directory
+from postroom.state.memory_directory import Gathering, MemoryDirectory
+from postroom.state.memory_store import MemoryStore
+from postroom.state.record import FormerName, Record
+from postroom.state.roster import Roster
+from postroom.state.store import SqliteStore
+from postroom.state.tenure import write_client_token
+from postroom.transport import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+
+    from postroom.core.inbox import Limits
+    from postroom.core.message import Receipt, Refusal
+    from postroom.state.record import Kind
+
+__all__ = ["Gathering", "open_in_memory", "open_session"]
+
+FEATURES = ("postroom_ack",)
+"""What this version announces: that it acknowledges (05.22). Notices and chains are announced when they are built."""
+
+
+def epoch_ms() -> int:
+    """The wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """A new message id: a random UUID, as the neighbours' are."""
+    return str(uuid.uuid4())
+
+
+@dataclass(slots=True, eq=False)
+class Opened:
+    """A session in this process, with what its host needs.
+
+    Attributes:
+        session: the session.
+        socket_path: its inbox socket; None where it has no inbox.
+        log_path: where a session without a terminal writes what goes wrong.
+        environment: what a command that runs inside the session gets in its environment.
+        closing: set once `postroom close` was answered.
+    """
+
+    session: Session
+    socket_path: str | None
+    log_path: str
+    environment: Mapping[str, str]
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    forget: bool = False
+
+    def attach(self, pid: int) -> None:
+        """Says which process is the session's client: the command that runs around it (05.29)."""
+        start = processes.start_of(pid)
+        if start is not None:
+            record = self.session.record
+            self.session.record = record.attached(pid, start)
+            self.session.directory.publish(self.session.record)
+
+
+@contextlib.asynccontextmanager
+async def open_session(
+    name: str | None = None,
+    *,
+    kind: str = "headless",
+    resume: str | None = None,
+    limits: Limits | None = None,
+    cwd: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    handle_signals: bool = True,
+) -> AsyncGenerator[Session]:
+    """Opens a session in this process, for as long as the block runs.
+
+    Args:
+        name: its name; without one `POSTROOM_NAME`, else the folder's name decides (02.1).
+        kind: `interactive`, `headless`, `bg` or `external`: whether somebody can be asked (chapter 03).
+        resume: the id of a session that ended or was killed: it comes back with its name and mail (05.12).
+        limits: the bounds of chapter 03; `Limits.unbounded()` lifts them.
+        cwd: the working directory that others see; the process's own by default.
+        environ: the environment that decides the folders; the process's own by default.
+        handle_signals: also clean up at SIGTERM, unless the program has a handler of its own.
+
+    Yields the Session. Raises InvalidName, NoSession (unknown `resume`), SessionInUse, UnfitPath (a state folder
+    that must not be trusted), StoreError.
+
+        async with open_session("alice") as session:
+            await session.send("bob", "The column is tenant_id.", summary="schema")
+            async for message in session.messages():
+                print(message.origin.name, message.text)
+    """
+    async with opened_session(
+        name,
+        kind=kind,
+        resume=resume,
+        limits=limits,
+        cwd=cwd,
+        environ=environ,
+        handle_signals=handle_signals,
+    ) as opened:
+        yield opened.session
+
+
+@contextlib.asynccontextmanager
+async def opened_session(
+    name: str | None = None,
+    *,
+    kind: str = "headless",
+    resume: str | None = None,
+    limits: Limits | None = None,
+    cwd: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    closable: bool = False,
+    handle_signals: bool = True,
+) -> AsyncGenerator[Opened]:
+    """The same for a host: yields Opened, with the socket's path, the environment for a command and `closing`.
+
+    `closable` says that the host waits for `closing`, so that `postroom close` ends the session; otherwise that
+    is refused, because the command or the program decides that uses it (10.9).
+    """
+    environ = os.environ if environ is None else environ
+    async with contextlib.AsyncExitStack() as stack:
+        state, place = places.needed_state_folder(environ)
+        roster = Roster(state)
+        if resume is not None and not roster.has_folder(resume):
+            raise NoSession(
+                f"There is no session {resume} to resume.",
+                "Give its whole id; `postroom list --json` shows ids.",
+            )
+        session_id = resume or str(uuid.uuid4())
+        lock = roster.open_folder(session_id)
+        stack.callback(lock.release)
+        folder = roster.folder(session_id)
+        now = epoch_ms()
+        record = _record(roster, session_id, kind, cwd or os.getcwd(), environ, now)
+        record, problem = _named(roster, record, name, resumed=resume is not None, environ=environ, now=now)
+        problems = [problem] if problem else []
+        store = SqliteStore.open(folder, session_name=record.name, now=now)
+        stack.callback(store.close)
+        sockets = places.socket_folder(environ)
+        problems += [
+            f"{path} was passed over: {reason}." for path, reason in (*place.skipped, *sockets.skipped)
+        ]
+        tokens = {kind: secrets.token_hex(16) for kind in ("peer", "child", "client")}
+        stem = roster.free_stem(os.getpid())
+        socket_path = f"{sockets.path}/{stem}.sock" if sockets.path is not None else None
+        uds: Any = transports.load("uds")
+        session = Session(
+            record=record,
+            clock=epoch_ms,
+            ids=new_id,
+            store=store,
+            directory=Directory(roster, record, lock),
+            transport=uds.UdsTransport(
+                socket_path, tokens={tokens["peer"]: "peer", tokens["child"]: "child"}
+            ),
+            limits=limits,
+            problems=problems,
+        )
+        stack.push_async_callback(session.close)
+        opened = Opened(
+            session, socket_path, f"{folder}/log", _identity(session_id, socket_path, tokens["child"])
+        )
+        if socket_path is None:
+            session.found("This session has no inbox: no folder for its socket can be trusted.")
+        else:
+            roster.write_key(stem, socket_path, tokens["peer"])
+            await stack.enter_async_context(_controlled(opened, roster, tokens, closable=closable))
+            await session.serve()
+            session.record = session.record.listening(socket_path, FEATURES, epoch_ms())
+        session.directory.publish(session.record)
+        if handle_signals:
+            stack.enter_context(_left_at_sigterm(session))
+        yield opened
+    if opened.forget:
+        roster.forget(session_id)
+
+
+def _record(
+    roster: Roster, session_id: str, kind: str, cwd: str, environ: Mapping[str, str], now: int
+) -> Record:
+    """What the session says of itself before it has a name and listens (05.29)."""
+    pid = os.getpid()
+    openers = [
+        other for pid, start in processes.ancestry(os.getppid()) for other in roster.sessions_at(pid, start)
+    ]
+    return Record(
+        pid=pid,
+        proc_start=processes.start_of(pid) or "",
+        boot_id=processes.boot_id(),
+        pid_domain=processes.pid_domain(),
+        session_id=session_id,
+        name=session_id,
+        cwd=cwd,
+        started_at=now,
+        updated_at=now,
+        status_updated_at=now,
+        kind=cast("Kind", kind),
+        version=__version__,
+        machine=processes.machine(),
+        opened_by=openers[0] if openers else None,
+    )
+
+
+def _named(
+    roster: Roster, record: Record, given: str | None, *, resumed: bool, environ: Mapping[str, str], now: int
+) -> tuple[Record, str | None]:
+    """Gives the session its name (02.1, 02.3, 02.4).
+
+    Returns the record, and what to tell the person where another session has the name that was wanted.
+    """
+    known = roster.names.known(record.session_id)
+    asked = given if given is not None else known.chosen if resumed else environ.get("POSTROOM_NAME", "")
+    chosen = given is not None or bool(asked)
+    wished = asked or (known.name if resumed else "")
+    wanted = (
+        check_name(wished)
+        if wished or chosen
+        else derive_name(os.path.basename(record.cwd), record.session_id)
+    )
+    name = roster.claim(wanted, record.session_id, chosen=chosen, now=now)
+    former = tuple(
+        FormerName(name=old, until=until) for old, until in roster.names.known(record.session_id).former
+    )
+    record = replace(record, name=name, name_source="user" if chosen else "derived", former_names=former)
+    if name == wanted:
+        return record, None
+    return record, f"A live session has the name {wanted}, so this one is called {name}."
+
+
+@contextlib.asynccontextmanager
+async def _controlled(
+    opened: Opened, roster: Roster, tokens: Mapping[str, str], *, closable: bool
+) -> AsyncGenerator[None]:
+    """Serves the control socket while the block runs (05.26)."""
+    session = opened.session
+    assert opened.socket_path is not None
+    path = opened.socket_path.removesuffix(".sock") + ".ctl.sock"
+
+    def finish(forget: bool) -> None:
+        opened.forget = forget
+        opened.closing.set()
+
+    door = Door(
+        client_token=tokens["client"],
+        child_token=tokens["child"],
+        process=(session.record.pid, session.record.proc_start),
+        registered=roster.sessions_at,
+        opened_by=session.record.opened_by,
+    )
+    control = Control(session, door, finish=finish if closable else None)
+    uds: Any = transports.load("uds")
+    listener = uds.Listener(path, control, line_limit=MAX_REQUEST)
+    listener.start()
+    write_client_token(roster.folder(session.id), tokens["client"], path)
+    try:
+        yield
+    finally:
+        await control.stop()
+        listener.close()
+
+
+@contextlib.contextmanager
+def _left_at_sigterm(session: Session) -> Generator[None]:
+    """Leaves no record behind at SIGTERM, where the program has no handler of its own (05.29)."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        del frame
+        session.leave()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _identity(session_id: str, socket_path: str | None, token: str) -> dict[str, str]:
+    """What a command that runs inside a session finds in its environment (10.8)."""
+    identity = {"POSTROOM_SESSION": session_id, "POSTROOM_TOKEN": token}
+    return {**identity, "POSTROOM_SOCKET": socket_path} if socket_path else identity
+
+
+async def send_as_outsider(
+    call: dict[str, object], *, msg_id: str | None = None, environ: Mapping[str, str] | None = None
+) -> Receipt | Refusal:
+    """Sends one message without a session: nobody can answer it (10.38).
+
+    Args:
+        call: the input of SendMessage (chapter 01).
+        msg_id: to send again what may have arrived; an outsider is known by its process alone, so a second
+            process is another sender (11.5).
+        environ: the environment that decides the folders.
+    """
+    state, _ = places.needed_state_folder(os.environ if environ is None else environ)
+    uds: Any = transports.load("uds")
+    now = epoch_ms()
+    session = Session(
+        record=Record(
+            pid=os.getpid(), session_id="outsider", name="outsider", started_at=now, updated_at=now
+        ),
+        clock=epoch_ms,
+        ids=new_id,
+        store=MemoryStore(),
+        directory=Directory(Roster(state)),
+        transport=uds.UdsTransport(None),
+        outsider=True,
+    )
+    try:
+        return await session.send_call(call, msg_id=msg_id)
+    finally:
+        await session.close()
+
+
+@contextlib.asynccontextmanager
+async def open_in_memory(
+    name: str,
+    gathering: Gathering,
+    *,
+    limits: Limits | None = None,
+    clock: Callable[[], int] = epoch_ms,
+    ids: Callable[[], str] = new_id,
+) -> AsyncGenerator[Session]:
+    """Opens a session that only this process can reach: for tests of programs, without a file or a socket.
+
+    Everything but the parts is the same: names, pins, refusals, leases. Nothing outlives the process.
+
+    Args:
+        name: its name, or the base of a variant where another one here has it (02.3).
+        gathering: who finds whom.
+        limits: the bounds of chapter 03.
+        clock: returns epoch milliseconds.
+        ids: returns a new id each time; the session's own is the first.
+
+    Yields the Session. Raises InvalidName.
+
+        here = Gathering()
+        async with open_in_memory("alice", here) as alice, open_in_memory("bob", here) as bob:
+            await alice.send("bob", "hello", summary="a greeting")
+            assert [message.text for message in bob.drain()] == ["hello"]
+    """
+    memory: Any = transports.load("memory")
+    now, session_id = clock(), ids()
+    pid = os.getpid()
+    start = processes.start_of(pid) or ""
+    record = Record(
+        pid=pid,
+        proc_start=start,
+        session_id=session_id,
+        name=gathering.claim(check_name(name), session_id),
+        started_at=now,
+        updated_at=now,
+        peer_features=FEATURES,
+    )
+    if gathering.hub is None:
+        gathering.hub = memory.Hub()
+    transport = memory.MemoryTransport(gathering.hub, session_id, evidence=Evidence("memory", pid, start))
+    session = Session(
+        record=replace(record, messaging_socket_path=transport.address),
+        clock=clock,
+        ids=ids,
+        store=MemoryStore(record.name),
+        directory=MemoryDirectory(gathering, record, transport.address),
+        transport=transport,
+        limits=limits,
+    )
+    await session.serve()
+    session.directory.publish(session.record)
+    try:
+        yield session
+    finally:
+        await session.close()
