@@ -1,0 +1,25 @@
+"""Where the `postroom` command begins: the short way for commands that a session answers, else the whole one.
+
+Loads nothing before it must: a command that its session's own process answers costs little more than the
+interpreter's start (12.15, 12.16).
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Runs the command line of this process and returns its exit code (chapter 10)."""
+    from postroom import ask
+
+    code = ask.main(sys.argv[1:])
+    if code is not None:
+        return code
+    from postroom.console import cli
+
+    return cli.leave(cli.main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
