@@ -1,0 +1,40 @@
+"""`postroom list`: who can be written to from here (10.1, 01.29)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from postroom import present
+from postroom.console import places
+from postroom.console.commands import session
+from postroom.core.listing import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroom.arguments import Values
+
+
+def run(args: Values, argv: Sequence[str]) -> int:
+    """Lists for the session that is meant, else for nobody in particular."""
+    code = session.hand_over(args, argv)
+    if code is not None:
+        return code
+    directory = places.directory()
+    last = ""
+    while True:
+        found = directory.rows()
+        answer = listing(
+            found.rows, text=args.text, kind=args.kind, limit=args.limit, unchecked=found.unchecked
+        )
+        document = present.dumps(present.listing_document(answer))
+        if not args.watch or document != last:
+            text = document if args.json else present.listing_text(answer, int(time.time() * 1000))
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        if not args.watch:
+            return 0
+        last = document
+        time.sleep(1.0)
