@@ -1,0 +1,196 @@
+"""Where a command finds sessions: the state folder, which session is meant, live ones to ask, ended ones to read.
+
+For commands that the short way (`ask`) did not settle. It reads and asks; it changes nothing but what `list` sweeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from postroom import ask
+from postroom.core.times import iso, stamped
+from postroom.errors import NoSession, PostroomError, UnfitPath
+from postroom.state import files, places, processes
+from postroom.state.roster import Roster
+from postroom.state.tenure import read_client_token
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from postroom.core.message import Step
+    from postroom.state.directory import Directory
+    from postroom.state.journal import Reader
+
+
+ENDING_SECONDS = 5.0
+"""How long `close` waits for the session to be gone; that takes a commit and a few files."""
+
+_ENDING_PAUSE = 0.01
+"""Between two looks at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A session that a command acts for, and how it is asked."""
+
+    session_id: str
+    control_path: str
+    token: str
+
+
+def roster() -> Roster:
+    """The roster of this user's state folder. Raises UnfitPath where there is none that can be trusted."""
+    return Roster(places.needed_state_folder(os.environ)[0])
+
+
+def directory() -> Directory:
+    """Who can be written to, seen by nobody in particular."""
+    from postroom.state.directory import Directory
+
+    return Directory(roster())
+
+
+def meant_session(named: str | None) -> Meant | None:
+    """Which session is meant (10.38): the one named, else POSTROOM_SESSION, else an ancestor's.
+
+    Returns None when none is. Raises NoSession for one that is named and not there.
+    """
+    book = roster()
+    wanted = named_session(named)
+    session_id = book.meant(wanted, processes.ancestry(os.getppid()))
+    if session_id is None:
+        return None
+    if not book.lives(session_id, doubtful=True):
+        raise not_running(session_id, wanted)
+    token, control_path = credentials(book.folder(session_id), session_id, wanted)
+    return Meant(session_id, control_path, token)
+
+
+def named_session(given: str | None) -> str | None:
+    """The name or id that `--session` or else POSTROOM_SESSION gives; NoSession for an empty `--session`."""
+    if given == "":
+        raise NoSession("`--session` names no session.", "`postroom list` shows who is there.")
+    return given or os.environ.get("POSTROOM_SESSION")
+
+
+def credentials(folder: str, session_id: str, named: str | None) -> tuple[str, str]:
+    """The token and the control socket of a session that runs.
+
+    Raises UnfitPath with the reason where one of the files must not be trusted, NoSession where it has none.
+    """
+    token = os.path.join(folder, "client.token")
+    try:
+        files.check_file(token)
+        found = read_client_token(folder)
+        if found is None:
+            raise UnfitPath(token, "it does not say where the session is reached", "Open the session anew.")
+        files.check_file(found[1], socket=True)
+    except FileNotFoundError:
+        raise unreachable(session_id, named) from None
+    return found
+
+
+def unreachable(session_id: str, named: str | None) -> NoSession:
+    """What is said of a session that runs and has no control socket: no command reaches it (05.6)."""
+    skipped = "; ".join(f"{path}: {reason}" for path, reason in places.socket_folder(os.environ).skipped)
+    why = f" What stands in the way of sockets: {skipped}." if skipped else ""
+    return NoSession(
+        f"The session {named or session_id} is just ending, or runs without an inbox: it cannot be asked.{why}",
+        "If it goes on, mend that, end its process with SIGTERM, and open it again with --resume.",
+    )
+
+
+def not_running(session_id: str, named: str | None) -> NoSession:
+    """What is said of a session that is known and does not run."""
+    ended = roster().ended(session_id)
+    when = f" It ended at {iso(ended[1])}." if ended else ""
+    return NoSession(
+        f"The session {named or session_id} is not running.{when}",
+        f"Bring it back with its mail: `postroom open --resume {session_id} --detach`.",
+    )
+
+
+def until_ended(session_id: str) -> bool:
+    """Waits until a session that was told to end has let go of everything; False where it has not in time."""
+    book = roster()
+    end = time.monotonic() + ENDING_SECONDS
+    while book.lives(session_id):
+        if time.monotonic() > end:
+            return False
+        time.sleep(_ENDING_PAUSE)
+    return True
+
+
+def none_meant(verb: str) -> NoSession:
+    """What is said when a command needs a session and none is meant."""
+    return NoSession(
+        f"`{verb}` acts for a session, and none is meant here.",
+        "Name one with --session, or run it inside `postroom open -- COMMAND`. `postroom list` shows who is there.",
+    )
+
+
+def ended_session(named: str | None) -> str | None:
+    """The id of a session that is named, is known and has ended."""
+    wanted = named_session(named)
+    book = roster()
+    session_id = book.meant(wanted, ()) if wanted else None
+    return session_id if session_id is not None and not book.lives(session_id) else None
+
+
+def steps_everywhere(msg_id: str) -> list[Step]:
+    """The steps that any session of this user has of a message: live ones are asked, ended ones read (10.12)."""
+    book = roster()
+    found: list[Step] = []
+    for session_id in book.session_ids():
+        with contextlib.suppress(PostroomError, ask.Unanswered):
+            found += (
+                steps_asked(book, session_id, msg_id)
+                if book.lives(session_id)
+                else steps_read(session_id, msg_id)
+            )
+    return sorted(found, key=lambda step: step.at)
+
+
+def steps_asked(book: Roster, session_id: str, msg_id: str) -> list[Step]:
+    """Asks a live session over its control socket."""
+    credentials = read_client_token(book.folder(session_id))
+    if credentials is None:
+        return []
+    out = ask.answer_of(credentials[1], credentials[0], ["trace", msg_id, "--json"])
+    from postroom.core.message import Step
+
+    document = json.loads(out)
+    return [
+        Step(
+            msg_id=msg_id,
+            at=stamped(step["at"]),
+            where=step["where"],
+            state=step["state"],
+            detail=step["detail"],
+        )
+        for step in document.get("steps", [])
+    ]
+
+
+def steps_read(session_id: str, msg_id: str) -> list[Step]:
+    """Reads the store of a session that has ended."""
+    with reader(session_id) as journal:
+        return journal.steps(msg_id)
+
+
+@contextlib.contextmanager
+def reader(session_id: str) -> Generator[Reader]:
+    """Opens the store of a session that has ended, read-only."""
+    from postroom.state.journal import Reader
+
+    book = roster()
+    journal = Reader.open(book.folder(session_id), session_name=book.names.known(session_id).name or None)
+    try:
+        yield journal
+    finally:
+        journal.close()
