@@ -1,0 +1,480 @@
+"""The documentation, held against the code: nothing in it is missing or stale.
+
+What the code has (commands and options, keys of JSON documents, codes, environment variables, limits, public
+names, states) is taken from the code, and each must be a heading, or a row of a table, of the page that is its
+place, with a sentence behind it. What a page has and the code has not is as wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+
+import postroom
+from postroom import arguments, errors, present
+from postroom.core.inbox import Limits
+from postroom.core.listing import Listing, Row
+from postroom.core.message import Message, Near, Notice, Origin, Party, Pin, Receipt, State, Step
+from postroom.core.refusals import CODES
+from postroom.session import Session, Status
+from postroom.state.keeping import DAY, Retention
+from tests.pages import Section, agree, is_sentence, page_of, spans, table_rows
+
+PACKAGE = Path(postroom.__file__).parent
+
+# ── what the source says ─────────────────────────────────────────────────────────────────────────
+
+SOURCES = {
+    ".".join(
+        part for part in file.relative_to(PACKAGE).with_suffix("").parts if part != "__init__"
+    ): ast.parse(file.read_text())
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+"""Module, without `postroom.` → its source."""
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Every text in a module's code; those that stand alone, as docstrings do, are left out."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in alone:
+            if isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node.value, bytes):
+                yield node.value.decode("latin-1")
+
+
+# ── commands and options ─────────────────────────────────────────────────────────────────────────
+
+
+def command_sections() -> dict[str, Section]:
+    """Each command → its section of commands.md: a heading such as ``## `postroom list`, `postroom peers` ``."""
+    found: dict[str, Section] = {}
+    for section in page_of("docs/commands.md").sections:
+        for span in spans(section.title):
+            if section.level == 2 and span.startswith("postroom "):
+                found[span.removeprefix("postroom ")] = section
+    return found
+
+
+def arguments_of(command: str) -> dict[str, arguments.Argument]:
+    """What a command takes, as its row begins (`TEXT`, `--take`, `--limit N`); hidden arguments are left out."""
+    takes = arguments.COMMANDS[command].takes + arguments.EVERYWHERE
+    return {one.form: one for one in takes if one.shown}
+
+
+EVERYWHERE = {"--json", "--session NAME-or-ID"}
+"""Every command takes these; they are documented once."""
+
+
+def test_every_command_has_its_section() -> None:
+    sections = command_sections()
+    agree(sections, arguments.COMMANDS)
+    for command, section in sections.items():
+        assert is_sentence(section.text.strip().split("\n\n")[0]), f"{command} has no sentence behind it"
+
+
+@pytest.mark.parametrize("command", arguments.COMMANDS)
+def test_every_option_has_its_row(command: str) -> None:
+    actions = arguments_of(command)
+    assert actions.keys() >= EVERYWHERE
+    rows = table_rows([command_sections()[command]], "argument")
+    agree(rows, actions.keys() - EVERYWHERE)
+    for name, row in rows.items():
+        meaning, action = row["meaning"], actions[name]
+        for choice in action.choices:
+            assert f"`{choice}`" in meaning, f"{command} {name} takes {choice} too"
+        if action.default not in (None, False, ()):
+            assert str(action.default) in meaning, f"{command} {name} has the default {action.default}"
+
+
+def test_the_options_of_every_command_have_their_rows() -> None:
+    rows = table_rows([page_of("docs/commands.md").section("Every command")], "argument")
+    own = {text for text in texts(SOURCES["console.cli"]) if re.fullmatch(r"--[a-z-]+", text)}
+    agree(rows, EVERYWHERE | own - {"--json", "--session"})
+
+
+def test_every_exit_code_has_its_row() -> None:
+    rows = table_rows(page_of("docs/commands.md").sections, "exit code")
+    agree(rows, {"0", "1", "130", *map(str, present.EXIT_CODES.values())})
+
+
+# ── JSON ─────────────────────────────────────────────────────────────────────────────────────────
+
+PEER = Origin(
+    kind="peer", identity="id-1", verified=True, name="api", address="uds:/x.sock", stated_class="prompting"
+)
+STRANGER = Origin(kind="peer", identity="process:1:2")
+MESSAGES = (
+    Message(msg_id="m", text="t", origin=PEER, received_at=0, summary="s", sent_at="…", in_reply_to="n"),
+    Message(msg_id="m", text="t", origin=STRANGER, received_at=0),
+)
+NOTICES = (Notice(kind="held", at=0, msg_id="m", about="api", detail="d"), Notice(kind="idle", at=0))
+PARTY = Party(name="api", ref="3fa9c1", kind="session")
+RECEIPTS = (
+    Receipt(
+        status="queued", msg_id="m", to=PARTY, note="n", pin=Pin(name="api", identity="id-1"), warnings=("w",)
+    ),
+    Receipt(status="unknown", msg_id="m", to=PARTY, note="n", warnings=("w",)),
+)
+STATUSES = (
+    Status(
+        name="a",
+        ref="3fa9c1",
+        session_id="i",
+        peer_address="uds:/x",
+        inbound="hold",
+        problems=("p",),
+        counts={"c": 1},
+    ),
+    Status(name="a", ref="3fa9c1", session_id="i", peer_address=None, problems=("p",), counts={"c": 1}),
+)
+ROW = Row(identity="i", name="a", aliases=("b",), warnings=("w",))
+LISTINGS = (
+    Listing(own=ROW, rows=(ROW,), unchecked=(("p", "r"),)),
+    Listing(own=None, rows=(ROW,), unchecked=(("p", "r"),)),
+)
+STEPS = (Step(msg_id="m", at=0, where="a", state="queued", detail="d"),)
+
+
+def with_reply(reply: Any) -> Any:
+    """What `send --wait-reply` answers."""
+    return {**present.receipt_document(RECEIPTS[0]), "reply": reply}
+
+
+MESSAGE = present.message_document(MESSAGES[0])
+NOTICE = present.notice_document(NOTICES[0])
+ROW_DOCUMENT = present.row_document(ROW)
+
+DOCUMENTS: dict[str, list[Any]] = {
+    "`send`": [*map(present.receipt_document, RECEIPTS), with_reply(MESSAGE), with_reply(None)],
+    "An error": [
+        present.error_document("ambiguous", "m", "h", [Near(name="a", ref="3fa9c1")]),
+        present.error_document("unknown", "m", "h", [Near(name="a", ref="3fa9c1")], "m"),
+    ],
+    "A message": [present.message_document(message) for message in MESSAGES],
+    "A notice": [present.notice_document(notice) for notice in NOTICES],
+    "`inbox` and `wait`": [present.inbox_document(MESSAGES[:1], NOTICES[:1])],
+    "`status` and `rename`": [present.status_document(status) for status in STATUSES],
+    "`open --detach`": [
+        present.opened_document(status, 1, socket)
+        for status, socket in zip(STATUSES, ("/x", None), strict=True)
+    ],
+    "A row": [ROW_DOCUMENT],
+    "`list`": [present.listing_document(answer) for answer in LISTINGS],
+    "`trace`": [json.loads(present.trace_text("m", STEPS, as_json=True, mermaid=False))],
+    "`log`": [json.loads(present.log_text(STEPS, as_json=True))],
+    "`close`": [{"session_id": "i", "expired": 0}],
+}
+"""Section of json.md → documents of that kind, as the code makes them; together they show every key and type.
+
+`close` is made where it is answered and not in `present`: see the test of such documents.
+"""
+
+WHOLE = {"message": MESSAGE, "notice": NOTICE, "row": ROW_DOCUMENT}
+"""Parts that have a section of their own: elsewhere their name is the type."""
+
+WORDS: dict[type, str] = {str: "string", bool: "boolean", int: "number"}
+
+OPEN = {"counts"}
+"""Objects whose keys are not fixed."""
+
+
+def types_of(value: Any) -> set[str]:
+    """The words for the type of a value that has no keys of its own."""
+    for name, whole in WHOLE.items():
+        if value == whole:
+            return {name}
+    if value == []:
+        return {"array of string"}  # nothing fills it yet
+    if isinstance(value, list):
+        return {f"array of {word}" for one in cast("list[Any]", value) for word in types_of(one)}
+    return {"null"} if value is None else {WORDS[type(value)]}
+
+
+def shape(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of a document, as `to.name` or `rows[].msg_id`, with its type."""
+    for key, value in document.items():
+        path = before + key
+        first: Any = next(iter(cast("list[Any]", value)), None) if isinstance(value, list) else None
+        if key in OPEN:
+            yield path, "object of number"
+        elif isinstance(value, dict) and value not in WHOLE.values():
+            yield from shape(cast("dict[str, Any]", value), f"{path}.")
+        elif isinstance(first, dict) and first not in WHOLE.values():
+            yield from shape(cast("dict[str, Any]", first), f"{path}[].")
+        else:
+            yield from ((path, word) for word in types_of(value))
+
+
+def keys_of(title: str) -> dict[str, set[str]]:
+    """Every key of one kind of document → the types that it has."""
+    found: dict[str, set[str]] = {}
+    for document in DOCUMENTS[title]:
+        for path, word in shape(document):
+            found.setdefault(path, set()).add(word)
+    return found
+
+
+@pytest.mark.rule("10.29")
+@pytest.mark.parametrize("title", DOCUMENTS)
+def test_every_key_has_its_row(title: str) -> None:
+    rows = table_rows([page_of("docs/json.md").section(title)], "key")
+    keys = keys_of(title)
+    agree(rows, keys)
+    documented = {key: set(row["type"].split(" or ")) for key, row in rows.items()}
+    assert documented == keys
+
+
+def test_no_document_is_described_that_does_not_exist() -> None:
+    described = [
+        s.title for s in page_of("docs/json.md").sections if any(t.header[0] == "key" for t in s.tables)
+    ]
+    agree(described, DOCUMENTS)
+
+
+def test_documents_that_are_made_outside_present_are_described() -> None:
+    """Found by their shape: a dictionary of fixed keys that is answered, dumped, or called a document."""
+    known = [set(documents[0]) for documents in DOCUMENTS.values()]
+    keys = {key for title in DOCUMENTS for key in keys_of(title)}
+    seen = 0
+    for module, tree in SOURCES.items():
+        if module == "present":
+            continue
+        for node in ast.walk(tree):
+            made: list[ast.expr] = []
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".answer", "dumps")):
+                made = node.args
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "document":
+                made = [node.value]
+            elif isinstance(node, ast.Assign) and (
+                added := re.fullmatch(r"document\['(\w+)'\]", ast.unparse(node.targets[0]))
+            ):
+                assert added[1] in keys or any(added[1] == key.partition(".")[0] for key in keys)
+            for one in made:
+                if isinstance(one, ast.Dict):
+                    assert {ast.literal_eval(key) for key in one.keys if key is not None} in known, (
+                        ast.unparse(one)
+                    )
+                    seen += 1
+    assert seen > 0
+
+
+def counted_words() -> Iterator[str]:
+    """The words under which something is counted, and connections are ended; those made at run time as `control-…`."""
+    for module, tree in SOURCES.items():
+        if not module.startswith(("transports", "session", "control", "core.wire")):
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or len(node.args) != 1:
+                continue
+            if ast.unparse(node.func).rpartition(".")[2] not in ("count", "drop", "_drop", "Ignored"):
+                continue
+            what = node.args[0]
+            for word in (what.body, what.orelse) if isinstance(what, ast.IfExp) else (what,):
+                if isinstance(word, ast.JoinedStr) and isinstance(word.values[0], ast.Constant):
+                    yield f"{word.values[0].value}…"
+                elif isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value:
+                    yield word.value
+
+
+def test_every_word_that_is_counted_has_its_row() -> None:
+    agree(table_rows([page_of("docs/json.md").section("Counts")], "word"), counted_words())
+
+
+# ── codes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def raised_codes() -> set[str]:
+    """The codes of every exception."""
+    every = [getattr(errors, name) for name in errors.__all__]
+    return {error.code for error in every}
+
+
+def answered_codes() -> Iterator[str]:
+    """Codes that a module writes out where it refuses."""
+    for tree in SOURCES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = ast.unparse(node.func).rpartition(".")[2]
+                if name in ("refuse", "refusal", "fail", "error_document") and isinstance(
+                    node.args[0].value, str
+                ):
+                    yield node.args[0].value
+
+
+def test_every_code_has_its_row() -> None:
+    rows = table_rows(page_of("docs/errors.md").sections, "code")
+    agree(rows, {*CODES, *raised_codes(), *answered_codes()})
+    for code, row in rows.items():
+        assert is_sentence(row["what is wrong"]), f"{code} does not say what is wrong"
+        assert row["exit"] == str(present.exit_code(code)), f"{code} has another exit code"
+        built = code not in CODES or CODES[code].built
+        assert ("*not yet*" in row["code"]) is not built, f"{code} is marked as if it were otherwise"
+
+
+# ── environment and limits ───────────────────────────────────────────────────────────────────────
+
+
+def test_every_environment_variable_has_its_row() -> None:
+    real = {
+        name
+        for tree in SOURCES.values()
+        for text in texts(tree)
+        for name in re.findall(r"(?:POSTROOM|XDG)_[A-Z_]*[A-Z]", text)
+    }
+    rows = table_rows(page_of("docs/settings.md").sections, "variable")
+    agree(rows, real | {"HOME"})
+
+
+INNER = {
+    "UNBOUNDED": "stands for no limit",
+    "HASH_DIGITS": "the length of a SHA-256",
+    "MAX_RAW_NAME": "follows from MAX_NAME",
+    "DERIVED_STEM": "follows from MAX_NAME",
+    "SUMMARY_LENGTH": "is MAX_SUMMARY",
+    "NAME_WRITTEN": "is MAX_NAME",
+    "NAME_READ": "a neighbour's grammar",
+    "CHAIN_LIMIT": "of a field that nothing fills yet",
+    "MAX_ACTION": "of a frame that nothing acts on yet",
+    "MAX_DROPPED": "of a frame that nothing acts on yet",
+    "PATH_BYTES": "is CONTROL_PATH_LIMIT",
+    "OTHERS": "mode bits",
+    "DAY": "a unit",
+    "APPLICATION": "a mark in a file",
+    **dict.fromkeys(("VERSION", "SCHEMA", "PROTOCOL"), "a version"),
+    **dict.fromkeys(("MAX_PID", "MAX_TIME", "MAX_FEATURES"), "what a neighbour's record can hold"),
+    **dict.fromkeys(("MAX_CLAIM", "MAX_MEMORY", "MAX_SMALL", "MAX_TENURE"), "of a small file of our own"),
+    **dict.fromkeys(("TICK_NS", "WHOLE_SECONDS_NS"), "the tick of a file system's clock"),
+    "STAT_BYTES": "of a line that the kernel makes",
+    "FIELDS": "of a line that the kernel makes",
+    **dict.fromkeys(("SHOWN_AGAIN", "AGAIN_MS"), "how often a row is written anew"),
+    **dict.fromkeys(("SO_PEERCRED", "AT_ONCE"), "the kernel's"),
+    "BATCH": "work in one step",
+    "NEAR_POOL": "work in one step",
+    **dict.fromkeys(
+        ("MAKE_TRIES", "FRESH_TRIES", "TRIES", "LINKS"), "how often something is tried inside one step"
+    ),
+    **dict.fromkeys(
+        ("PAGE", "FRAME", "FIRST_PAGES", "MESSAGE_PAGES", "CHARACTERS_PER_PAGE", "WRITE_PAGES", "BIG_PAGES"),
+        "pages of SQLite's",
+    ),
+    **dict.fromkeys(
+        ("ARRIVAL_PAGES", "VACUUM_PAGES", "STEPS_PER_BATCH", "BATCH_CHARACTERS"), "work in one step"
+    ),
+    **dict.fromkeys(("READ_BYTES", "WRITE_BYTES", "ACCEPTS"), "work in one step"),
+    **dict.fromkeys(
+        ("BUSY_SECONDS", "PAUSE_SECONDS", "FOLDER_SECONDS", "STEP_SECONDS"),
+        "a pause inside one step",
+    ),
+    **dict.fromkeys(
+        ("STRAY_ANSWERS", "CONNECTIONS_A_LINE", "MAX_FIELDS_NAMED", "MAX_AGO_DIGITS"), "inside one module"
+    ),
+    **dict.fromkeys(("REMEMBERED", "WATCHED"), "how much is kept ready; forgetting costs a look"),
+}
+"""Numbers of the code that nobody outside can come up against, each with the reason. Every other one is documented."""
+
+
+def named_numbers() -> dict[str, set[float]]:
+    """Every public named number of the code → its values; fields of the records of limits are among them."""
+    found: dict[str, set[float]] = {}
+    for module, tree in SOURCES.items():
+        for node in tree.body:
+            target = (
+                node.targets[0]
+                if isinstance(node, ast.Assign)
+                else node.target
+                if isinstance(node, ast.AnnAssign)
+                else None
+            )
+            if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
+                value = vars(import_module(f"postroom.{module}" if module else "postroom"))[target.id]
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    found.setdefault(target.id, set()).add(value)
+    for record in (Limits(), Retention()):
+        for one in fields(record):
+            found[f"{type(record).__name__}.{one.name}"] = {getattr(record, one.name)}
+    return found
+
+
+def shows(text: str, value: float) -> bool:
+    """Whether a cell names the number; an age in milliseconds may be given in days."""
+    ways = [f"{value:,.12g}"] + ([f"{value // DAY:g} days"] if value >= DAY and value % DAY == 0 else [])
+    return any(re.search(rf"(?<![\d.,]){re.escape(way)}(?![\d]|[.,]\d)", text) for way in ways)
+
+
+def test_every_limit_has_its_row() -> None:
+    numbers = named_numbers()
+    rows = table_rows(page_of("docs/settings.md").sections, "limit")
+    assert INNER.keys() <= numbers.keys(), f"gone from the code: {INNER.keys() - numbers.keys()}"
+    agree(rows, numbers.keys() - INNER.keys())
+    for name, row in rows.items():
+        for value in numbers[name]:
+            assert shows(row["value"], value), f"{name} is {value:,}"
+
+
+def test_the_clean_up_is_said_to_run_where_it_does() -> None:
+    """What bounds the files of a machine holds only if something calls it (11.10)."""
+    called = {
+        node.func.attr
+        for module, tree in SOURCES.items()
+        if not module.startswith("transports")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    runs = {"prune", "expire"} <= called
+    for name in ("docs/settings.md", "docs/guarantees.md", "docs/how-a-message-travels.md"):
+        said = re.search(r"[Nn]othing runs (this clean-up|it)", page_of(name).prose) is None
+        assert said is runs, f"{name} says otherwise"
+
+
+# ── names and states ─────────────────────────────────────────────────────────────────────────────
+
+
+HOSTS = {"arrive", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"}
+"""Methods of a session for transports and for hosts, which a program that opens one has no use for."""
+
+
+def test_every_public_name_has_its_row() -> None:
+    rows = table_rows(page_of("docs/library.md").sections, "name")
+    agree(rows, vars(postroom)["__all__"])
+
+
+def test_every_argument_and_method_has_its_row() -> None:
+    page = page_of("docs/library.md")
+    taken = table_rows(page.sections, "argument of `open_session`")
+    agree(taken, signature(postroom.open_session).parameters)
+    called = {re.sub(r"^.*?(\w+)(\(.*)$", r"\1", name) for name in table_rows(page.sections, "method")}
+    public = {name for name, value in vars(Session).items() if callable(value) and not name.startswith("_")}
+    agree(called, public - HOSTS)
+
+
+def journaled() -> Iterator[str]:
+    """The words that are written into the journal beside the states of a message."""
+    inbox = import_module("postroom.core.inbox")
+    yield from (
+        value.journal
+        for value in vars(inbox).values()
+        if isinstance(value, inbox.Judgement) and value.journal
+    )
+    for node in ast.walk(SOURCES["session"]):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith(".note")
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            yield str(node.args[1].value)
+
+
+def test_every_state_has_its_row() -> None:
+    rows = table_rows(page_of("docs/how-a-message-travels.md").sections, "state")
+    agree(rows, {*get_args(State), *journaled()})
