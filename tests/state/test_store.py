@@ -10,7 +10,7 @@ import pytest
 from postroom.core.inbox import Settled
 from postroom.core.message import TRANSITIONS, Message, Origin, Pin, Step
 from postroom.errors import StoreFailed
-from postroom.state.keeping import SHOWN_AGAIN, Retention, Sent
+from postroom.state.keeping import SHOWN_AGAIN, UNTOLD, Retention, Sent
 from postroom.state.memory_store import MemoryStore
 from tests.state.stores import ALICE, BOB, DAY, DESKS, NOW, Desk, ids, later, message, states
 
@@ -230,8 +230,9 @@ def test_what_is_open_is_committed_together_with_a_lease(desk: Desk, way: str) -
     assert "open" in ids(desk.store.waiting())
 
 
-def test_closing_commits_what_is_open_and_may_be_repeated(desk: Desk) -> None:
-    desk.store.add(message("m"), body="")
+def test_closing_forgets_what_is_open_and_may_be_repeated(desk: Desk) -> None:
+    desk.put(message("m"))
+    desk.store.add(message("open"), body="")
     desk.store.close()
     desk.store.close()
     with pytest.raises(StoreFailed):
@@ -275,7 +276,21 @@ def test_a_failure_forgets_everything_since_the_last_commit(desk: Desk, way: str
     assert desk.store.confirm("lease", NOW) == ["a"]
     desk.kill()
     assert ids(desk.store.waiting()) == ["b", "c"]
-    assert [row for row, _ in desk.store.log()] == [*range(1, 9)]
+    assert [row for row, _ in desk.store.log()] == [*range(1, 10)]
+    assert [(step.state, step.detail) for step in desk.store.steps("sent")] == [("unknown", UNTOLD)]
+
+
+@pytest.mark.rule("11.2")
+def test_what_was_being_sent_when_the_session_ended_becomes_unknown(desk: Desk) -> None:
+    desk.store.sending("flying", "b", "bob", NOW)
+    desk.store.sending("landed", "b", "bob", NOW)
+    desk.store.outcome("landed", "queued", NOW)
+    desk.store.commit()
+    desk.kill()
+    assert [step.state for step in desk.store.steps("flying")] == ["unknown"]
+    assert [step.state for step in desk.store.steps("landed")] == ["queued"]
+    desk.reopen()
+    assert [step.state for step in desk.store.steps("flying")] == ["unknown"]
 
 
 @pytest.mark.rule("05.27")

@@ -565,3 +565,31 @@ def test_the_order_of_priorities_survives_a_kill(folder: str) -> None:
     with closing(opened(folder)) as store:
         assert ids(store.waiting()) == ["n", "l"]
         assert store.waiting()[0].origin == ALICE
+
+
+@pytest.mark.rule("11.4", "05.27")
+def test_an_interrupt_between_two_writes_of_a_message_leaves_nothing_of_it(home: Path) -> None:
+    """Half a message must neither be committed nor settle its id: the sender was told nothing."""
+    folder = str(home)
+    store = opened(folder)
+    write = store._write  # pyright: ignore[reportPrivateUsage]
+
+    def interrupted(sql: str, *values: object) -> object:
+        done = write(sql, *values)
+        if sql == schema.ADD_LETTER:
+            raise KeyboardInterrupt
+        return done
+
+    store._write = interrupted  # type: ignore[assignment, method-assign]  # pyright: ignore
+    with pytest.raises(KeyboardInterrupt):
+        store.add(message("m"), body="")
+    store._write = write  # pyright: ignore[reportPrivateUsage]
+    assert not store.pending
+    store.commit()
+    assert store.settled("alice-session", "m") is None
+    store.add(message("m"), body="")
+    store.commit()
+    store.close()
+    again = opened(folder)
+    assert [one.msg_id for one in again.waiting()] == ["m"]
+    again.close()

@@ -18,6 +18,7 @@ from postroom.core.address import ref_of, uds_address, uds_path
 from postroom.core.listing import Row
 from postroom.directory import Rows
 from postroom.state import processes
+from postroom.state.tenure import last_sign
 
 if TYPE_CHECKING:
     from postroom.core.index import Candidate, Index
@@ -88,6 +89,7 @@ class Directory:
         from postroom.core.index import Candidate
 
         path = record.messaging_socket_path
+        pid = self._pid(record)
         return Candidate(
             identity=record.session_id,
             name=record.name,
@@ -95,8 +97,8 @@ class Directory:
             former=aliases,
             where=record.cwd,
             address=uds_address(path) if path else "",
-            pid=self._pid(record),
-            start=record.proc_start,
+            pid=pid,
+            start=record.proc_start if pid else "",
             acknowledges="postroom_ack" in record.peer_features,
             chains="postroom_chain" in record.peer_features,
             program=record.entrypoint,
@@ -160,20 +162,25 @@ class Directory:
         if self._own is not None and self._lock is not None:
             self.roster.leave(self._own, self._lock, now)
 
+    def _sign_of(self, record: Record) -> int:
+        """When the session's process last wrote into its folder, epoch milliseconds."""
+        return last_sign(self.roster.folder(record.session_id))
+
     def rows(self) -> Rows:
         """Everybody who lives at this instant, for a listing (01.29)."""
         if self._index is None:
             scan = self.roster.scan()
             found = [(record, self.roster.aliases(record)) for record in scan.live]
-            return Rows([row_of(*each) for each in found], scan.unchecked)
+            return Rows([row_of(*each, self._sign_of(each[0])) for each in found], scan.unchecked)
         places = self._look().unchecked
         return Rows(
-            [row_of(*each) for each in self._filed.values()], [(one.place, one.reason) for one in places]
+            [row_of(*each, self._sign_of(each[0])) for each in self._filed.values()],
+            [(one.place, one.reason) for one in places],
         )
 
 
-def row_of(record: Record, aliases: tuple[str, ...]) -> Row:
-    """One row of a listing, from what a session says of itself."""
+def row_of(record: Record, aliases: tuple[str, ...], seen_at: int = 0) -> Row:
+    """One row of a listing, from what a session says of itself and when its files last changed (01.29)."""
     reachable = record.messaging_socket_path is not None
     return Row(
         identity=record.session_id,
@@ -185,7 +192,7 @@ def row_of(record: Record, aliases: tuple[str, ...]) -> Row:
         program=record.entrypoint,
         machine=record.machine or os.uname().nodename,
         pid=record.pid,
-        seen_at=record.updated_at,
+        seen_at=max(record.updated_at, seen_at),
         condition="" if reachable else "cannot receive messages",
         confirms="postroom_ack" in record.peer_features,
     )

@@ -81,6 +81,7 @@ STEPS_PER_BATCH = 8
 GIVEN_BACK = "given back"
 LEFT_BEHIND = "given back: the session ended before it was confirmed"
 TOO_OLD = "unread for too long"
+UNTOLD = "the session ended before an answer came"
 """Why, in the words of the journal."""
 
 SHOWN_AGAIN = DAY
@@ -285,7 +286,10 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Commits what is open, if that can be done, and lets go of everything. Never raises; may be repeated."""
+        """Forgets the open group and lets go of everything. Never raises; may be repeated.
+
+        It commits nothing: it may run in a signal handler, between two writes of one message (11.4).
+        """
         ...
 
 

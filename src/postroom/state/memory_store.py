@@ -26,6 +26,7 @@ from postroom.state.keeping import (
     SHOWN_AGAIN,
     STEPS_PER_BATCH,
     TOO_OLD,
+    UNTOLD,
     Retention,
     Sent,
     step_of,
@@ -324,11 +325,8 @@ class MemoryStore:
         return [replace(message, state="removed") for _, message in old]
 
     def close(self) -> None:
-        """Commits what is open, if that can be done; every write fails from now on."""
-        try:
-            self.commit()
-        except StoreFailed:
-            pass
+        """Forgets what is open; every write fails from now on."""
+        self._roll_back()
         self.failing = "broken"
 
     def reopened(self, now: int) -> MemoryStore:
@@ -350,6 +348,10 @@ class MemoryStore:
             setattr(again, name, getattr(self, name).copy())
         again._letter, again._pruned, again._numbers = self._letter, self._pruned, self._numbers
         again._give_back(sorted(again._leased), now, LEFT_BEHIND)
+        for msg_id, (_, sent) in list(again._sent.items()):
+            if not sent.state:
+                again.outcome(msg_id, "unknown", now, UNTOLD)
+        again.commit()
         return again
 
     # Inside

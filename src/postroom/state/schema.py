@@ -100,6 +100,7 @@ MESSAGE = (
     " FROM message JOIN letter USING (row) LEFT JOIN unread"
     " ON unread.later IN (0, 1) AND unread.row = message.row WHERE message.row = ?"
 )
+SENT_UNSETTLED = "SELECT msg_id FROM sent WHERE state = '' ORDER BY row"
 SENT = "SELECT to_identity, to_name, at, state FROM sent WHERE msg_id = ?"
 PINS = "SELECT normal, name, identity FROM pin WHERE conversation = ? ORDER BY row"
 SHOWN = "SELECT identity, address, at FROM shown WHERE shown = ?"

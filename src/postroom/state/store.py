@@ -49,6 +49,7 @@ from postroom.state.keeping import (
     SHOWN_AGAIN,
     STEPS_PER_BATCH,
     TOO_OLD,
+    UNTOLD,
     Retention,
     Sent,
     worn,
@@ -221,6 +222,9 @@ class SqliteStore(Journal):
             raise
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        except BaseException:  # an interrupt between two of these: half a message must not be committed
+            self._roll_back()
+            raise
         self._letter = row
         self._step = step + 1
         self.unread += 1
@@ -388,14 +392,13 @@ class SqliteStore(Journal):
         return removed
 
     def close(self) -> None:
-        """Commits what is open, if that can be done, and lets go of the file.
+        """Forgets what is open and lets go of the file.
 
-        The ballast stays only where unread mail waits for the session to come back.
+        It never commits: it may run in a signal handler, between two writes of one message, and what was not
+        committed was not acknowledged. The ballast stays only where unread mail waits for the session.
         """
-        try:
-            self.commit()
-        except StoreFailed:
-            pass
+        if self.pending:
+            self._roll_back()
         if not self.unread and not self._left:
             self._room.release()
         keep_in_children(self._descriptors)
@@ -438,7 +441,19 @@ class SqliteStore(Journal):
         self.waiting_count = self.unread - leased
         left = [row for (row,) in self._rows(schema.LEFT_LEASED)]
         self._relieved(lambda: self._give_back(left, self._now, LEFT_BEHIND))
+        self._settle_sent()
         self._room.restore()
+
+    def _settle_sent(self) -> None:
+        """What was being sent when the session ended may have arrived: nobody knows, and that is said (11.2)."""
+        left = self._rows(schema.SENT_UNSETTLED)
+        if left:
+            try:
+                for (msg_id,) in left:
+                    self.outcome(msg_id, "unknown", self._now, UNTOLD)
+                self.commit()
+            except StoreFailed:
+                pass  # a full disk: the next opening says it
 
     def _set_aside(self) -> None:
         """Makes room for a new file and says so. Raises OSError."""

@@ -179,3 +179,21 @@ def read_client_token(folder: str) -> tuple[str, str] | None:
     except (FileNotFoundError, UnfitPath, UnicodeDecodeError):
         return None
     return (lines[0], lines[1]) if len(lines) == 3 and lines[0] and lines[1] else None
+
+
+def write_opener(folder: str, opener: str) -> None:
+    """Writes down whose process opened a session: that one may deal with what it leaves (05.26). Raises StoreFailed.
+
+    Args:
+        folder: the session's own folder.
+        opener: the id of the session whose process opened it.
+    """
+    files.write_atomic(os.path.join(folder, "opener"), opener.encode())
+
+
+def read_opener(folder: str) -> str | None:
+    """The id of the session whose process opened this one; None where none did, or nothing tells."""
+    try:
+        return files.read_private(os.path.join(folder, "opener"), MAX_TENURE).decode() or None
+    except (FileNotFoundError, UnfitPath, UnicodeDecodeError):
+        return None
