@@ -44,18 +44,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "transports.uds": ("transport", "core.*", *GROUND, "transports.uds.*"),  # one transport in several files
     "transports.uds.*": ("transport", "core.*", *GROUND, "transports.uds.*"),
     "transports.*": ("transport", "core.*", *GROUND),
-    "origins": ("core.*", "directory", "transport"),
+    "recipients": ("core.*", "directory"),
+    "origins": ("core.*", "directory", "transport", "state.keeping"),
+    "commits": ("core.*", "errors", "transport", "state.keeping"),
     "agents": ("core.*", "state.*", "errors", "transport", "client", "transports", "neighbours"),
     "session": (
-        *("core.*", "state.*", "errors", "directory", "origins"),
+        *("core.*", "state.*", "errors", "directory", "origins", "commits", "recipients"),
         *("transport", "client", "transports", "neighbours"),
     ),
+    "door": ("core.*", "errors", "transport"),
     "control": (
-        *("session", "core.*", "errors", "arguments", "present", "transport"),
+        *("session", "door", "core.*", "errors", "arguments", "present", "transport"),
         *("state.processes", "state.roster"),
     ),
     "opening": (
-        *("session", "control", "ask", "core.*", "state.*", "errors", "transport"),
+        *("session", "control", "door", "ask", "core.*", "state.*", "errors", "transport"),
         *("transports", "transports.*"),
     ),
     "clients": ("clients.*", "client", "errors"),
@@ -67,10 +70,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
+        ("times",),
         ("message", "address", "scrub"),
         ("frames", "settings", "envelope", "refusals", "index"),
         ("wire", "contract", "resolve", "inbound", "loops", "queues", "holds", "tasks", "listing"),
-        ("route", "inbox"),
+        ("route", "inbox", "letter"),
     ),
     "state": (
         ("files", "processes", "record", "schema", "keeping", "config", "tasklist"),

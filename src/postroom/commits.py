@@ -23,6 +23,7 @@ from postroom.errors import StoreFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from postroom.core.message import Message
     from postroom.state.keeping import Store
     from postroom.transport import Channel
 
@@ -53,6 +54,23 @@ class Bell:
         finally:
             self._waiters.discard(waiter)
         return True
+
+
+class Expected:
+    """Somebody waits for one message: the first that is wanted, whoever takes it.
+
+    Attributes:
+        seen: that message, once it was accepted; it counts when it has been committed.
+    """
+
+    def __init__(self, wanted: Callable[[Message], bool], seen: Message | None = None) -> None:
+        self._wanted = wanted
+        self.seen = seen
+
+    def see(self, message: Message) -> None:
+        """A message was accepted."""
+        if self.seen is None and self._wanted(message):
+            self.seen = message
 
 
 def deadline_in(seconds: float | None) -> float | None:

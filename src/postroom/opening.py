@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 from postroom import __version__, transports
 from postroom.control import Control
 from postroom.core.address import check_name, derive_name
-from postroom.door import MAX_REQUEST, Door
-from postroom.errors import NoSession
+from postroom.door import MAX_REQUEST, Door, refused_remains
+from postroom.errors import NoSession, NotYourSession, PostroomError
 from postroom.session import Session
 from postroom.state import places, processes
 from postroom.state.directory import Directory
@@ -33,7 +33,7 @@ from postroom.state.memory_store import MemoryStore
 from postroom.state.record import FormerName, Record
 from postroom.state.roster import Roster
 from postroom.state.store import SqliteStore
-from postroom.state.tenure import write_client_token
+from postroom.state.tenure import read_opener, write_client_token, write_opener
 from postroom.transport import Evidence
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def epoch_ms() -> int:
 
 
 def new_id() -> str:
-    """A new message id: a random UUID, as the neighbours' are."""
-    return str(uuid.uuid4())
+    """A new message id: a UUID that begins with the time (version 7), so that a store files it at its end (12.9)."""
+    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
+    number = number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    return str(uuid.UUID(int=number))
 
 
 @dataclass(slots=True, eq=False)
@@ -155,12 +157,22 @@ async def opened_session(
                 f"There is no session {resume} to resume.",
                 "Give its whole id; `postroom list --json` shows ids.",
             )
+        asked = name if name is not None else environ.get("POSTROOM_NAME") or None
+        if resume is None and asked is not None:
+            check_name(asked)  # before anything is made: a refused name leaves nothing behind
         session_id = resume or str(uuid.uuid4())
+        if resume is not None:
+            opener = read_opener(roster.folder(resume))
+            line = processes.ancestry(os.getppid())
+            if refusal := refused_remains(roster.sessions_at, line, resume, opener):
+                raise NotYourSession(refusal.message, refusal.hint)
         lock = roster.open_folder(session_id)
         stack.callback(lock.release)
         folder = roster.folder(session_id)
         now = epoch_ms()
         record = _record(roster, session_id, kind, cwd or os.getcwd(), environ, now)
+        if resume is None and record.opened_by is not None:
+            write_opener(folder, record.opened_by)
         record, problem = _named(roster, record, name, resumed=resume is not None, environ=environ, now=now)
         problems = [problem] if problem else []
         store = SqliteStore.open(folder, session_name=record.name, now=now)
@@ -197,8 +209,10 @@ async def opened_session(
             await session.serve()
             session.record = session.record.listening(socket_path, FEATURES, epoch_ms())
         session.directory.publish(session.record)
+        with contextlib.suppress(PostroomError, OSError):
+            roster.expire(epoch_ms())
         if handle_signals:
-            stack.enter_context(_left_at_sigterm(session))
+            stack.enter_context(_left_at_sigterm(session, socket_path))
         yield opened
     if opened.forget:
         roster.forget(session_id)
@@ -263,7 +277,7 @@ async def _controlled(
     """Serves the control socket while the block runs (05.26)."""
     session = opened.session
     assert opened.socket_path is not None
-    path = opened.socket_path.removesuffix(".sock") + ".ctl.sock"
+    path = control_path_of(opened.socket_path)
 
     def finish(forget: bool) -> None:
         opened.forget = forget
@@ -289,7 +303,7 @@ async def _controlled(
 
 
 @contextlib.contextmanager
-def _left_at_sigterm(session: Session) -> Generator[None]:
+def _left_at_sigterm(session: Session, socket_path: str | None) -> Generator[None]:
     """Leaves no record behind at SIGTERM, where the program has no handler of its own (05.29)."""
     if (
         threading.current_thread() is not threading.main_thread()
@@ -300,6 +314,9 @@ def _left_at_sigterm(session: Session) -> Generator[None]:
 
     def leave(number: int, frame: object) -> None:
         del frame
+        for path in (socket_path, control_path_of(socket_path)) if socket_path else ():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         session.leave()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -309,6 +326,11 @@ def _left_at_sigterm(session: Session) -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def control_path_of(socket_path: str) -> str:
+    """The path of the control socket that goes with an inbox socket (05.26)."""
+    return socket_path.removesuffix(".sock") + ".ctl.sock"
 
 
 def _identity(session_id: str, socket_path: str | None, token: str) -> dict[str, str]:

@@ -25,9 +25,10 @@ import contextlib
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from postroom.commits import Bell, Commits, deadline_in
+from postroom.commits import Bell, Commits, Expected, deadline_in
 from postroom.core import contract, inbox, letter, resolve, wire
 from postroom.core.address import check_name, ref_of, shown
+from postroom.core.listing import DEFAULT_ROWS, Listing, listing
 from postroom.core.message import (
     Lease,
     Message,
@@ -40,6 +41,7 @@ from postroom.core.message import (
 )
 from postroom.errors import SessionClosed, StoreFailed
 from postroom.origins import Answerable, Origins
+from postroom.recipients import live_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
@@ -53,6 +55,12 @@ __all__ = ["Session"]
 
 MAIN = "main"
 """The conversation of a session's main loop, under which its pins are kept (02.19)."""
+
+TIDY_SECONDS = 60.0
+"""How long after a write retention runs: no busy moment then, and one commit for many messages (05.27)."""
+
+SETTLING_SECONDS = 1.0
+"""How long `close` waits until those who were sending have written down what they know: a step of the loop."""
 
 
 class Session:
@@ -105,6 +113,9 @@ class Session:
         self._origins = Origins(directory)
         self._answerable = Answerable(store)
         self._notices: list[Notice] = []
+        self._expected: list[Expected] = []
+        self._sending = 0
+        self._tidying: asyncio.TimerHandle | None = None
         self._answered_early: set[str] = set()
         self._caller = contract.Caller(kind="outsider" if outsider else "main")
 
@@ -195,8 +206,11 @@ class Session:
                 self.limits,
             )
             if judgement.outcome == "accepted":
-                store.add(letter.message_of(said, msg_id=msg_id, origin=origin, at=now), body=body)
+                message = letter.message_of(said, msg_id=msg_id, origin=origin, at=now)
+                store.add(message, body=body)
                 self._answerable.remember(origin, now)
+                for expected in self._expected:
+                    expected.see(message)
             else:
                 store.note(
                     msg_id, judgement.journal, now, judgement.detail, peer=origin.name or origin.identity
@@ -210,6 +224,10 @@ class Session:
             commits.owe(asker, msg_id, "store_failed", "")
             commits.lost()
             return
+        except BaseException:  # an interrupt: the group is gone, and nobody in it may be acknowledged
+            commits.lost()
+            raise
+        self._tidy_later()
         if store.durable:
             commits.owe(asker, msg_id, judgement.ack, judgement.reason)
             commits.soon()
@@ -226,10 +244,25 @@ class Session:
         """Counts something that was ignored."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
+    def _tidy_later(self) -> None:
+        """Retention runs a while after something was written, and never while nothing is (05.27, 12.21)."""
+        if self._tidying is None:
+            self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self.tidy)
+
+    def tidy(self) -> None:
+        """Removes what is too old or too much to be kept, a bounded piece of it (05.27, 11.10)."""
+        self._tidying = None
+        if not self._closed:
+            self._commits.now()
+            with self._commits.noting():
+                self.store.prune(self._clock())
+
     def _forgotten(self) -> None:
         """The open group of the store is gone: what was remembered beside it is read again (05.27)."""
         self.count("store-failed")
         self._answerable.clear()
+        for expected in self._expected:
+            expected.seen = None
         with contextlib.suppress(StoreFailed):
             self._pins = resolve.Pins(self.store.pins(MAIN))
 
@@ -295,6 +328,7 @@ class Session:
         warnings = (*draft.warnings, *found.warnings, *self._doubts(draft))
         with self._commits.noting():
             self.store.sending(msg_id, target.identity, target.name, self._clock())
+        self._sending += 1
         try:
             outcome = await self._transport.send(
                 target.address,
@@ -308,6 +342,9 @@ class Session:
             with self._commits.noting():
                 self.store.outcome(msg_id, "unknown", self._clock(), detail="the sender did not wait")
             raise
+        finally:
+            self._sending -= 1
+            self._bell.ring()
         answer = contract.outcome_of(
             status=outcome.status,
             ack=outcome.ack,
@@ -339,40 +376,32 @@ class Session:
         return found
 
     def _find(self, to: str) -> resolve.Resolved | Refusal:
-        """Who is meant, among those that are live at this instant (02.13).
-
-        The first look uses what is known; a refusal, or an answer that has died meanwhile, is only
-        believed after everything was looked at again.
-        """
+        """Who is meant, among those that are live at this instant (02.13)."""
         received: dict[str, str] = {}
         if "[" in to or to.startswith("uds:"):
             with self._commits.using():
                 known = self.store.known(to)
             if known is not None:
                 received[to] = known[0]
-        for fresh in (False, True, True):
-            if fresh:
-                self.directory.refresh()
-            found = resolve.resolve(
+        return live_answer(
+            lambda: resolve.resolve(
                 to,
                 self.directory.index(),
                 received=received,
                 pins=self._pins,
                 ended=self.directory.ended,
                 caller=self.id,
-            )
-            if isinstance(found, Refusal):
-                if fresh:
-                    return found
-            elif found.candidate.identity == self.id or self.directory.live(found.candidate.identity):
-                return found
-        return contract.refusal("peer_unavailable", name=to)
+            ),
+            self.directory,
+            self.id,
+        ) or contract.refusal("peer_unavailable", name=to)
 
     def _doubts(self, draft: contract.Draft) -> tuple[str, ...]:
         """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
         doubts: list[str] = []
         if self.address is None:
-            doubts.append("This session has no inbox here, so nobody can answer this message.")
+            sender = "An outsider" if self._caller.kind == "outsider" else "This session"
+            doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
         if draft.in_reply_to:
             with self._commits.using():
                 known = self.store.find(draft.in_reply_to)
@@ -514,22 +543,26 @@ class Session:
     async def wait_for(
         self, wanted: Callable[[Message], bool], timeout: float | None = None
     ) -> Message | None:
-        """Waits until a message that is wanted waits to be taken; takes nothing.
+        """Waits until a message that is wanted has been accepted; takes nothing.
 
         Args:
             wanted: says of a message whether it is the one.
             timeout: seconds; None waits for ever.
 
-        Returns the first such message, or None when the time ran out or the session ended.
+        Returns the first such message, also one that another reader takes meanwhile, or None when the time ran
+        out or the session ended.
         """
         deadline = deadline_in(timeout)
-        while not self._closed:
-            if not self.store.pending:
-                found = next(filter(wanted, self.peek()), None)
-                if found is not None:
-                    return found
-            if not await self._bell.heard(deadline):
-                return None
+        expected = Expected(wanted, next(filter(wanted, self.peek()), None))
+        self._expected.append(expected)
+        try:
+            while not self._closed:
+                if expected.seen is not None and not self.store.pending:
+                    return expected.seen
+                if not await self._bell.heard(deadline):
+                    return None
+        finally:
+            self._expected.remove(expected)
         return None
 
     async def messages(self) -> AsyncIterator[Message]:
@@ -573,6 +606,20 @@ class Session:
         with self._commits.using():
             yield self.store
 
+    def listing(
+        self, text: str | None = None, *, kind: str | None = None, limit: int = DEFAULT_ROWS
+    ) -> Listing:
+        """Who can be written to from here, this session's own row apart (01.29).
+
+        Args:
+            text: only rows whose name, former name or folder has this in it.
+            kind: only rows of this kind: `session`, `agent` or `teammate`.
+            limit: at most so many rows; what it leaves out is counted.
+        """
+        self._check_open()
+        found = self.directory.rows()
+        return listing(found.rows, own=self.id, text=text, kind=kind, limit=limit, unchecked=found.unchecked)
+
     # ── the end ──────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
@@ -582,11 +629,20 @@ class Session:
         self._closed = True
         self._commits.now()
         await self._transport.close()
+        deadline = deadline_in(SETTLING_SECONDS)
+        while self._sending and await self._bell.heard(deadline):
+            pass  # whoever was sending writes down what is known of it
+        self._commits.now()
         self.leave()
 
     def leave(self) -> None:
-        """The part of `close` that can run in a signal handler: record, lock and store, without waiting."""
+        """The part of `close` that can run in a signal handler: record, lock and store, without waiting.
+
+        What was not committed yet is forgotten: nobody was told that it is kept.
+        """
         self._closed = True
+        if self._tidying is not None:
+            self._tidying.cancel()
         self._bell.ring()
         with contextlib.suppress(StoreFailed):
             self.store.close()
