@@ -48,7 +48,7 @@ _OFFERED = {
     # what can go wrong: broken callers, broken wires
     "postroom.errors": (
         *("PostroomError", "CallerError", "WireError", "StoreError"),
-        *("BadFrame", "BadUsage", "InvalidName", "LineTooLong", "NameTaken", "NoSession", "NotYourSession"),
+        *("BadFrame", "BadUsage", "InvalidName", "LineTooLong", "NoSession", "NotYourSession"),
         *("SessionClosed", "SessionInUse", "StoreFailed", "StoreTooNew", "UnfitPath", "Unsupported"),
     ),
 }

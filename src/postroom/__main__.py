@@ -11,6 +11,11 @@ import sys
 
 def main() -> int:
     """Runs the command line of this process and returns its exit code (chapter 10)."""
+    if sys.platform == "win32":
+        sys.stderr.write(
+            "unsupported\npostroom: Postroom does not run on native Windows.\n  Use it inside WSL 2.\n"
+        )
+        return 1
     from postroom import ask
 
     code = ask.main(sys.argv[1:])

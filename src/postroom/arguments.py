@@ -301,7 +301,7 @@ def parse(argv: Sequence[str]) -> Values:
     verb = argv[0]
     command = COMMANDS.get(verb)
     if command is None:
-        raise BadUsage(f"postroom: there is no command {quoted(verb)}.", near_command(verb))
+        raise BadUsage(f"There is no command {quoted(verb)}.", near_command(verb))
     if argv[1:2] in (["--help"], ["-h"]):
         raise HelpAsked(help_of(verb))
     takes = command.takes + EVERYWHERE

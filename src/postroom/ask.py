@@ -37,8 +37,12 @@ SO_PEERCRED: int = getattr(sockets, "SO_PEERCRED", 0)
 SESSION_COMMANDS = ("send", "inbox", "wait", "status", "rename", "list", "peers", "log", "trace")
 """The commands that a session answers for itself. `close` is none: it waits until the session is gone."""
 
-MAX_STDIN = 8_388_608
-"""Bytes of standard input that are handed over. Twice what any message may hold (01.19); of more, the size alone."""
+MAX_STDIN = 4_194_304
+"""Bytes of standard input that are handed over: any message fits, four bytes a character (01.19). Of more, only how
+many characters they are."""
+
+CONTINUED = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that continue a character: the others count."""
 
 ANSWER_SECONDS = 5.0
 """Until the session's process has said that it took the request; it answers in its own time (`wait`)."""
@@ -49,12 +53,19 @@ FILE, FOLDER, SOCKET = 0o100000, 0o040000, 0o140000
 SEND_VALUES = ("--summary", "--in-reply-to", "--msg-id", "--wait-reply")
 """The options of `send` that take the next word."""
 
+HOW_BACK = "`postroom list` shows who is there; `postroom open --resume ID` brings one back with its mail."
+"""The next step where a session has gone."""
+
 ANCESTORS = 32
 """How far up a caller's session is looked for (05.25)."""
 
 
 class Unanswered(Exception):
     """The session's process closed the connection, or cannot be reached."""
+
+
+class Interrupted(Unanswered):
+    """The session's process took the request and ended before it had answered."""
 
 
 class Unread(Exception):
@@ -106,12 +117,23 @@ def hand_over(line: sockets.socket, token: str, argv: list[str]) -> int:
             "Give it a file or a pipe, or give the text itself.",
         )
         return 2
+    except Interrupted:
+        if argv[0] != "send":
+            complain(argv, "no_session", "The session ended before it had answered.", HOW_BACK)
+        else:
+            complain(
+                argv,
+                "unknown",
+                "The session took the message and ended before it was known whether it left.",
+                "It may have arrived. `postroom log` of that session, once it is back, shows its id and what became of it.",
+            )
+        return 1
     except Unanswered:
         complain(
             argv,
             "no_session",
             "The session ended before it had answered.",
-            "`postroom list` shows who is there; `postroom open --resume ID` brings one back with its mail.",
+            HOW_BACK,
         )
         return 1
     except TimeoutError:
@@ -181,22 +203,23 @@ def wants_input(argv: list[str]) -> bool:
 
 
 def standard_input(argv: list[str]) -> str | int | None:
-    """Reads stdin for `send TO -`: the text, its size in bytes where that is over MAX_STDIN, or None.
+    """Reads stdin for `send TO -`: the text, its size in characters where it is over MAX_STDIN, or None.
 
     UnicodeError for what is not UTF-8, Unread where it cannot be read.
     """
     if not wants_input(argv):
         return None
     chunks: list[bytes] = []
-    size = 0
+    size = characters = 0
     try:
         while chunk := posix.read(0, 1_048_576):
             size += len(chunk)
+            characters += len(chunk.translate(None, CONTINUED))
             if size <= MAX_STDIN:
                 chunks.append(chunk)
     except OSError:
         raise Unread from None
-    return b"".join(chunks).decode() if size <= MAX_STDIN else size
+    return b"".join(chunks).decode() if size <= MAX_STDIN else characters
 
 
 # ── which session ────────────────────────────────────────────────────────────────────────────────
@@ -223,11 +246,11 @@ def locate(session: str | None, environ: dict[bytes, bytes]) -> tuple[str, str] 
     Returns (path of the control socket, token), or None.
     """
     if session is None:
+        session = environ.get(b"POSTROOM_SESSION", b"").decode() or None
         path = environ.get(b"POSTROOM_SOCKET", b"").decode()
         token = environ.get(b"POSTROOM_TOKEN", b"").decode()
-        if path.endswith(".sock") and token and exists(path):
+        if session is None and path.endswith(".sock") and token and exists(path):
             return path[:-5] + ".ctl.sock", token
-        session = environ.get(b"POSTROOM_SESSION", b"").decode() or None
     state = state_folder(environ)
     if state is None or not closed_to_others(state):
         return None
@@ -392,9 +415,16 @@ def converse(line: sockets.socket, request: bytes) -> int:
         line.sendall(request)
     except ConnectionError:
         pass  # a refusal may have been written before the whole request was read
+    taken = False
     while True:
-        kind, code, out, err = next_frame(line)
-        line.settimeout(None)  # it has been taken
+        try:
+            kind, code, out, err = next_frame(line)
+        except Unanswered:
+            if taken:
+                raise Interrupted from None
+            raise
+        taken = True
+        line.settimeout(None)
         try:
             write(1, out)
             write(2, err)
@@ -406,7 +436,7 @@ def converse(line: sockets.socket, request: bytes) -> int:
             try:
                 line.sendall(b"ok\n")
             except OSError:
-                raise Unanswered from None
+                raise Interrupted from None
 
 
 def answer_of(path: str, token: str, argv: list[str]) -> bytes:

@@ -19,7 +19,6 @@ from postroom import present
 from postroom.arguments import HelpAsked, Values, first_line, moment, parse
 from postroom.core import contract
 from postroom.core.address import identity_hash, normal_form
-from postroom.core.listing import listing
 from postroom.core.message import Receipt, Refusal
 from postroom.door import is_free, refused_entry, request_of, shown_token
 from postroom.errors import BadFrame, BadUsage, PostroomError
@@ -108,9 +107,9 @@ class Call:
         if self._confirmed is not None and not self._confirmed.done():
             self._confirmed.set_result(line == b"ok")
 
-    def answer(self, document: present.Document, text: str, code: int = 0) -> None:
-        """The last frame: the document with `--json`, else the text."""
-        self.done(present.dumps(document) if self.args.json else text, code=code)
+    def answer(self, document: present.Document, text: str, code: int = 0, *, err: str = "") -> None:
+        """The last frame: the document with `--json`, else the text; `err` is what stderr shows."""
+        self.done(present.dumps(document) if self.args.json else text, err, code)
 
     def refuse(self, code: str, message: str, hint: str) -> None:
         """The last frame of an error: its code on stderr, and the document or the sentence (10.37)."""
@@ -254,7 +253,7 @@ class Control:
         code = 1 if result.status == "unknown" else 0
         shown = present.receipt_text(result)
         if args.wait_reply is None or code:
-            return call.answer(document, shown, code)
+            return call.answer(document, shown, code, err=f"{result.status}\n" if code else "")
         if not args.json:
             call.part(shown)
         reply = await self.session.wait_for(replies(result, since), args.wait_reply)
@@ -262,8 +261,11 @@ class Control:
             document["reply"] = None
             return call.answer(document, f"No answer within {args.wait_reply:g} seconds.\n", 3)
         lease = self.session.take(only=reply.msg_id)
-        document["reply"] = present.message_document(lease.messages[0])
-        text = present.dumps(document) if args.json else present.message_text(lease.messages[0])
+        reply = next(
+            iter(lease.messages), reply
+        )  # another reader may have taken it: it is shown all the same
+        document["reply"] = present.message_document(reply)
+        text = present.dumps(document) if args.json else present.message_text(reply)
         return await self._hand_over(call, lease, text)
 
     async def _hand_over(self, call: Call, lease: Lease, out: str, *, more: bool = False) -> None:
@@ -313,7 +315,9 @@ class Control:
         deadline = None if timeout is None else loop.time() + timeout
         while await self.session.wait(None if deadline is None else max(0.0, deadline - loop.time())):
             if lease := self.session.take():
-                return await self._hand_over(call, lease, self._rendered(call, lease))
+                # It wakes agents, so it says what the text is before it shows it (04.1).
+                text = self._rendered(call, lease) if call.args.json else present.framed_text(lease)
+                return await self._hand_over(call, lease, text)
         return call.answer(present.inbox_document(()), "Nothing came.\n", 3)
 
     async def status(self, call: Call) -> None:
@@ -348,18 +352,10 @@ class Control:
         args = call.args
         last: present.Document = {}
         while True:
-            found = self.session.directory.rows()
-            answer = listing(
-                found.rows,
-                own=self.session.id,
-                text=args.text,
-                kind=args.kind,
-                limit=args.limit,
-                unchecked=found.unchecked,
-            )
+            answer = self.session.listing(args.text, kind=args.kind, limit=args.limit)
             document = present.listing_document(answer)
             if document != last:
-                text = present.listing_text(answer, self.session.now())
+                text = present.listing_text(answer, self.session.now(), filtered=bool(args.text or args.kind))
                 call.part(present.dumps(document) if args.json else text)
                 last = document
             if not args.watch:

@@ -21,13 +21,13 @@ from postroom.core import contract
 from postroom.errors import BadFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from postroom.core.message import Refusal
     from postroom.transport import Evidence
 
-MAX_REQUEST = 12_582_912
-"""Characters of one request: what `ask` hands over of standard input, with room for escapes."""
+MAX_REQUEST = 33_554_432
+"""Characters of one request: what `ask` hands over of standard input, each as an escape of six, and the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,31 @@ def refused_entry(
     if token and (same(token, door.client_token) or same(token, door.child_token)):
         return None
     return contract.refusal("not_your_session")
+
+
+def refused_remains(
+    registered: Callable[[int, str], Sequence[str]],
+    ancestry: Iterable[tuple[int, str]],
+    session_id: str,
+    opener: str | None,
+) -> Refusal | None:
+    """Judges whether a process may deal with what a session left that has ended (05.26, 11.3); None admits it.
+
+    The nearest ancestor that is a session, or its client, is whom the process belongs to. A process that belongs to
+    none is a person's.
+
+    Args:
+        registered: as in `Door`.
+        ancestry: (pid, start) of the process's ancestors, nearest first.
+        session_id: the session that has ended.
+        opener: the session whose process opened that one; it is excepted.
+    """
+    for pid, start in ancestry:
+        owners = registered(pid, start)
+        if owners:
+            mine = session_id in owners or opener in owners
+            return None if mine else contract.refusal("not_your_session")
+    return None
 
 
 def shown_token(line: bytes) -> str:

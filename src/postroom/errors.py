@@ -3,7 +3,6 @@
     PostroomError                 anything from Postroom; carries `code`, `hint`
     ├── CallerError               you asked for something that cannot be
     │   ├── InvalidName           the name breaks a rule of names (02.2)
-    │   ├── NameTaken             another live session has it
     │   ├── NoSession             no session is meant, or none of that name
     │   ├── SessionInUse          that session already runs in another process
     │   ├── NotYourSession        the caller belongs to another session (05.26)
@@ -33,7 +32,6 @@ __all__ = [
     "CallerError",
     "InvalidName",
     "LineTooLong",
-    "NameTaken",
     "NoSession",
     "NotYourSession",
     "PostroomError",
@@ -76,12 +74,6 @@ class InvalidName(CallerError):
     """The name breaks a rule of names (02.2)."""
 
     code = "invalid_name"
-
-
-class NameTaken(CallerError):
-    """Another live session has that name (02.3)."""
-
-    code = "name_taken"
 
 
 class NoSession(CallerError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from postroom.core.listing import Listing, Row
-    from postroom.core.message import Message, Near, Notice, Origin, Receipt, Refusal, Status, Step
+    from postroom.core.message import Lease, Message, Near, Notice, Origin, Receipt, Refusal, Status, Step
 
 Document = dict[str, Any]
 
@@ -190,14 +190,18 @@ def opened_document(status: Status, pid: int, socket: str | None) -> Document:
 # ── for people ───────────────────────────────────────────────────────────────────────────────────
 
 
+_SEPARATORS = {0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Some programs begin a new line at these two, most do not: so they are shown."""
+
+
 def indented(text: str) -> str:
     """A peer's text, made visible and set in, so that none of its lines can pass for one of ours."""
-    return "\n".join(f"    {line}" for line in visible(text).split("\n"))
+    return "\n".join(f"    {line}" for line in visible(text).translate(_SEPARATORS).split("\n"))
 
 
 def one_line(text: str) -> str:
     """A peer's short text on one line."""
-    return visible(text).replace("\n", "\\n").replace("\t", " ")
+    return visible(text).translate(_SEPARATORS).replace("\n", "\\n").replace("\t", " ")
 
 
 def receipt_text(receipt: Receipt) -> str:
@@ -282,6 +286,14 @@ def inbox_text(messages: Sequence[Message], notices: Sequence[Notice] = (), *, t
     return text
 
 
+def framed_text(lease: Lease) -> str:
+    """What `wait` prints: notices, then the messages as a model sees them, under the preface (04.1)."""
+    from postroom.core.envelope import frame
+
+    text = "".join(map(notice_text, lease.notices))
+    return text + frame(lease.messages) + "\n" if lease.messages else text
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows in aligned columns, two spaces between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -341,11 +353,13 @@ def opened_text(document: Document) -> str:
     return "\n".join(lines) + "\n"
 
 
-def listing_text(answer: Listing, now: int) -> str:
-    """What `list` prints: the caller's own name first (01.29)."""
+def listing_text(answer: Listing, now: int, *, filtered: bool = False) -> str:
+    """What `list` prints: the caller's own name first (01.29). `filtered`: only some rows were asked for."""
     lines = [f"This session is {shown(answer.own.name, answer.own.ref)}."] if answer.own else []
     lines += [one_line(row_text(row, now)) for row in answer.rows]
-    if not answer.rows:
+    if not answer.rows and filtered:
+        lines.append("Nobody here is like that; `postroom list` shows everybody.")
+    elif not answer.rows:
         lines.append("Nobody else is here. Another terminal: `postroom open --name bob`.")
     if answer.left_out:
         lines.append(
@@ -355,10 +369,23 @@ def listing_text(answer: Listing, now: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def trace_text(msg_id: str, steps: Sequence[Step], *, as_json: bool, mermaid: bool) -> str:
-    """What `trace` prints (10.12)."""
+def trace_text(
+    msg_id: str,
+    steps: Sequence[Step],
+    *,
+    as_json: bool,
+    mermaid: bool,
+    unchecked: Sequence[tuple[str, str]] = (),
+) -> str:
+    """What `trace` prints (10.12); `unchecked` are sessions that could not be asked, with the reason."""
     if as_json:
-        return dumps({"msg_id": msg_id, "steps": [step_document(step) for step in steps]})
+        return dumps(
+            {
+                "msg_id": msg_id,
+                "steps": [step_document(step) for step in steps],
+                "unchecked": [{"place": place, "reason": reason} for place, reason in unchecked],
+            }
+        )
     return steps_mermaid(steps) if mermaid else steps_text(steps)
 
 

@@ -46,10 +46,6 @@ def main(argv: Sequence[str]) -> int:
             )  # as `ask` writes, whatever the locale
     before_text = list(argv[: argv.index("--")]) if "--" in argv else list(argv)
     as_json = "--json" in before_text
-    if sys.platform == "win32":
-        return fail(
-            "unsupported", "Postroom does not run on native Windows.", "Use it inside WSL 2.", as_json=as_json
-        )
     try:
         return run(list(argv))
     except BrokenPipeError:

@@ -143,7 +143,7 @@ def told_to_end(opened: Opened, signals: Sequence[signal.Signals]) -> asyncio.Ta
 
 async def until_told(opened: Opened) -> int:
     """A detached session: runs until it is told to end."""
-    return await told_to_end(opened, (signal.SIGTERM, signal.SIGINT))
+    return await told_to_end(opened, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
 
 async def foreground(opened: Opened, *, as_json: bool) -> int:

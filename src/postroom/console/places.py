@@ -10,14 +10,15 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from postroom import ask
+from postroom.core.address import ref_of
 from postroom.core.times import iso, stamped
-from postroom.errors import NoSession, PostroomError, UnfitPath
+from postroom.errors import NoSession, NotYourSession, PostroomError, UnfitPath
 from postroom.state import files, places, processes
 from postroom.state.roster import Roster
-from postroom.state.tenure import read_client_token
+from postroom.state.tenure import read_client_token, read_opener
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -41,6 +42,10 @@ class Meant:
     session_id: str
     control_path: str
     token: str
+
+
+ORDER = {state: place for place, state in enumerate(("received", "accepted", "queued", "unknown", "leased"))}
+"""What comes first where two sessions have a step in the same millisecond."""
 
 
 def roster() -> Roster:
@@ -139,21 +144,59 @@ def ended_session(named: str | None) -> str | None:
     wanted = named_session(named)
     book = roster()
     session_id = book.meant(wanted, ()) if wanted else None
-    return session_id if session_id is not None and not book.lives(session_id) else None
+    if session_id is None or book.lives(session_id):
+        return None
+    opener = read_opener(book.folder(session_id))
+    from postroom.door import refused_remains
+
+    if refusal := refused_remains(book.sessions_at, processes.ancestry(os.getppid()), session_id, opener):
+        raise NotYourSession(refusal.message, refusal.hint)
+    return session_id
 
 
-def steps_everywhere(msg_id: str) -> list[Step]:
-    """The steps that any session of this user has of a message: live ones are asked, ended ones read (10.12)."""
+def status_of_unreachable(named: str | None) -> dict[str, Any] | None:
+    """What the record says of a session that runs without sockets, for `status` (05.6); None for any other."""
+    book = roster()
+    session_id = book.meant(named_session(named), processes.ancestry(os.getppid()))
+    record = next((each for each in book.scan().live if each.session_id == session_id), None)
+    if session_id is None or record is None or record.messaging_socket_path is not None:
+        return None
+    skipped = places.socket_folder(os.environ).skipped
+    problems = (
+        "This session has no inbox: no folder for its socket can be trusted.",
+        *(f"{path} was passed over: {reason}." for path, reason in skipped),
+    )
+    from postroom import present
+    from postroom.core.message import Status
+
+    status = Status(
+        name=record.name,
+        ref=ref_of(session_id),
+        session_id=session_id,
+        peer_address=None,
+        problems=problems,
+    )
+    return present.status_document(status)
+
+
+def steps_everywhere(msg_id: str) -> tuple[list[Step], list[tuple[str, str]]]:
+    """The steps that any session of this user has of a message: live ones are asked, ended ones read (10.12).
+
+    Returns the steps in order of time, and (session, reason) of those that could not be looked at.
+    """
     book = roster()
     found: list[Step] = []
+    unchecked: list[tuple[str, str]] = []
     for session_id in book.session_ids():
-        with contextlib.suppress(PostroomError, ask.Unanswered):
-            found += (
-                steps_asked(book, session_id, msg_id)
-                if book.lives(session_id)
-                else steps_read(session_id, msg_id)
-            )
-    return sorted(found, key=lambda step: step.at)
+        lives = book.lives(session_id)
+        try:
+            found += steps_asked(book, session_id, msg_id) if lives else steps_read(session_id, msg_id)
+        except ask.Unanswered:
+            unchecked.append((book.names.known(session_id).name or session_id, "it does not answer"))
+        except PostroomError as error:
+            if lives or os.path.exists(os.path.join(book.folder(session_id), "store.db")):
+                unchecked.append((book.names.known(session_id).name or session_id, error.message))
+    return sorted(found, key=lambda step: (step.at, ORDER.get(step.state, len(ORDER)))), unchecked
 
 
 def steps_asked(book: Roster, session_id: str, msg_id: str) -> list[Step]:

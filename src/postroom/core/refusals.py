@@ -49,7 +49,15 @@ NOT_BUILT = frozenset(
     {
         *("structured_needs_teammate", "notify_not_allowed", "stopped_by_user", "resume_failed"),
         *("team_member_changed", "sender_burst", "needs_approval", "reply_only", "duplicate", "rate_limited"),
-        *("hop_loop", "hop_runaway", "mailbox_write_failed", "mailbox_full", "not_held", "needs_person"),
+        *(
+            "hop_loop",
+            "hop_runaway",
+            "mailbox_write_failed",
+            "mailbox_full",
+            "name_taken",
+            "not_held",
+            "needs_person",
+        ),
         *("setting_invalid", "report_too_long", "not_sent"),
     }
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run(args: Values, argv: Sequence[str]) -> int:
     """Lists for the session that is meant, else for nobody in particular."""
-    code = session.hand_over(args, argv)
+    code = session.hand_over_if_possible(args, argv)
     if code is not None:
         return code
     directory = places.directory()
@@ -31,7 +31,13 @@ def run(args: Values, argv: Sequence[str]) -> int:
         )
         document = present.dumps(present.listing_document(answer))
         if not args.watch or document != last:
-            text = document if args.json else present.listing_text(answer, int(time.time() * 1000))
+            text = (
+                document
+                if args.json
+                else present.listing_text(
+                    answer, int(time.time() * 1000), filtered=bool(args.text or args.kind)
+                )
+            )
             sys.stdout.write(text)
             sys.stdout.flush()
         if not args.watch:

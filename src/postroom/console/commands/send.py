@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def run(args: Values, argv: Sequence[str]) -> int:
     """Sends for the session that is meant, else as an outsider; returns the exit code."""
-    code = session.hand_over(args, argv)
+    code = session.hand_over_if_possible(args, argv)
     return asyncio.run(send(args, argv)) if code is None else code
 
 
@@ -71,6 +71,7 @@ async def send(args: Values, argv: Sequence[str]) -> int:
         document["reply"] = present.message_document(message) if message else None
         if message is not None:
             opened.session.confirm(opened.session.take(only=message.msg_id))
+        opened.forget = opened.session.store.unread == 0
         text = (
             present.message_text(message) if message else f"No answer within {args.wait_reply:g} seconds.\n"
         )
@@ -84,4 +85,7 @@ def report(result: Receipt | Refusal, args: Values) -> int:
         return cli.refuse(result, as_json=args.json)
     document = present.receipt_document(result)
     sys.stdout.write(present.dumps(document) if args.json else present.receipt_text(result))
-    return 1 if result.status == "unknown" else 0
+    if result.status != "unknown":
+        return 0
+    sys.stderr.write("unknown\n")
+    return 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from postroom import ask
+from postroom import ask, present
 from postroom.console import places
+from postroom.errors import NoSession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +17,13 @@ if TYPE_CHECKING:
 
 def run(args: Values, argv: Sequence[str]) -> int:
     """Hands the command to the session that is meant; NoSession says what to do where there is none (10.38)."""
-    code = hand_over(args, argv)
+    try:
+        code = hand_over(args, argv)
+    except NoSession:
+        if args.verb != "status" or (document := places.status_of_unreachable(args.session)) is None:
+            raise
+        sys.stdout.write(present.dumps(document) if args.json else present.status_text(document))
+        return 0
     if code is None:
         raise places.none_meant(args.verb)
     return code
@@ -28,6 +36,16 @@ def hand_over(args: Values, argv: Sequence[str]) -> int | None:
     """
     meant = places.meant_session(args.session)
     return None if meant is None else asked(meant, args, argv)
+
+
+def hand_over_if_possible(args: Values, argv: Sequence[str]) -> int | None:
+    """The same, but None also where the session that the caller runs in cannot be asked: it has no inbox (05.6)."""
+    try:
+        return hand_over(args, argv)
+    except NoSession:
+        if args.session is not None:
+            raise
+        return None
 
 
 def asked(meant: places.Meant, args: Values, argv: Sequence[str]) -> int:

@@ -21,8 +21,12 @@ def run(args: Values, argv: Sequence[str]) -> int:
     code = session.hand_over(args, argv)
     if code is not None:
         return code
-    steps = places.steps_everywhere(args.msg_id)
+    steps, unchecked = places.steps_everywhere(args.msg_id)
+    for place, reason in unchecked:
+        sys.stderr.write(f"postroom: {place} could not be looked at: {reason}\n")
     if not steps:
         return cli.refuse(contract.refusal("unknown_message", msg_id=args.msg_id), as_json=args.json)
-    sys.stdout.write(present.trace_text(args.msg_id, steps, as_json=args.json, mermaid=args.mermaid))
+    sys.stdout.write(
+        present.trace_text(args.msg_id, steps, as_json=args.json, mermaid=args.mermaid, unchecked=unchecked)
+    )
     return 0
