@@ -247,9 +247,9 @@ class Session:
     def _tidy_later(self) -> None:
         """Retention runs a while after something was written, and never while nothing is (05.27, 12.21)."""
         if self._tidying is None:
-            self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self.tidy)
+            self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
 
-    def tidy(self) -> None:
+    def _tidy(self) -> None:
         """Removes what is too old or too much to be kept, a bounded piece of it (05.27, 11.10)."""
         self._tidying = None
         if not self._closed:
@@ -552,6 +552,8 @@ class Session:
         Returns the first such message, also one that another reader takes meanwhile, or None when the time ran
         out or the session ended.
         """
+        if self._closed:
+            return None
         deadline = deadline_in(timeout)
         expected = Expected(wanted, next(filter(wanted, self.peek()), None))
         self._expected.append(expected)
