@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from postroom.core.message import (
     TRANSITIONS,
+    Lease,
     Message,
     Near,
     Notice,
@@ -115,6 +116,12 @@ def test_what_is_not_said_has_its_plain_default() -> None:
     )
     assert Pin(name="a", identity="i") == Pin(name="a", identity="i")
     assert not Origin(kind="peer", identity="process:1:2").verified
+
+
+def test_a_lease_is_true_where_it_holds_anything() -> None:
+    assert not Lease("", ())
+    assert Lease("lease", (message("leased"),))
+    assert Lease("", (), (Notice(kind="held", at=1),))
 
 
 @pytest.mark.parametrize(
