@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, cast
 from postroom.core import address
 from postroom.errors import StoreFailed, UnfitPath
 from postroom.state import files
+from postroom.state.record import is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,7 @@ class Names:
             lines = files.read_private(path, MAX_CLAIM).decode("utf-8", "replace").split("\n")
         except FileNotFoundError:
             return None
-        if len(lines) < 3 or not lines[0] or lines[1] not in _STANDINGS:
+        if len(lines) < 3 or not is_session_id(lines[0]) or lines[1] not in _STANDINGS:
             raise UnfitPath(path, "it does not say whose name that is", "Name the session by its id.")
         return Claim(session_id=lines[0], former=lines[1] == "former", name=lines[2])
 
