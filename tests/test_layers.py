@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "transports.uds": ("transport", "core.*", *GROUND, "transports.uds.*"),  # one transport in several files
     "transports.uds.*": ("transport", "core.*", *GROUND, "transports.uds.*"),
     "transports.*": ("transport", "core.*", *GROUND),
-    "recipients": ("core.*", "directory"),
+    "recipients": ("core.*", "errors", "directory", "commits", "state.keeping"),
     "origins": ("core.*", "directory", "transport", "state.keeping"),
     "commits": ("core.*", "errors", "transport", "state.keeping"),
     "agents": ("core.*", "state.*", "errors", "transport", "client", "transports", "neighbours"),

@@ -126,6 +126,7 @@ def test_a_sender_that_was_killed_says_that_it_does_not_know(desk: Desk) -> None
     msg_id = "11111111-2222-4333-8444-555555555555"
     sending = desk.start("--session", "alice", "send", "bob", "x", "--msg-id", msg_id)
     wait_until(lambda: knocking(bob))
+    desk.ok("--session", "alice", "status")  # a step of its loop later what it sends is written down
     desk.kill(alice)
     sending.communicate(timeout=SECONDS)
     os.kill(bob["pid"], signal.SIGCONT)

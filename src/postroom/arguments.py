@@ -221,7 +221,7 @@ COMMANDS: dict[str, Command] = {
             _choice("--mode", "MODE", "the permission mode", ("default",), default="default"),
             _choice("--kind", "KIND", "how it is attended", ("interactive", "headless", "bg", "external")),
             _switch("--detach", "in the background; prints the session once it is reachable"),
-            _option("--resume", "ID", "come back as this session, with its mail"),
+            _option("--resume", "NAME-or-ID", "come back as this session, with its mail"),
             Argument(option="--ready-fd", value="FD", reads=descriptor, shown=False),
             Argument(value="-- COMMAND", says="open the session around this command", default=(), rest=True),
         ),
@@ -287,6 +287,10 @@ COMMANDS: dict[str, Command] = {
 """Every command, in the order in which help lists them (chapter 10)."""
 
 
+MEANT = {"read": "inbox", "receive": "inbox", "take": "inbox", "ls": "list", "peek": "inbox", "who": "list"}
+"""What people call a command that is called otherwise."""
+
+
 # ── parsing ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,6 +304,10 @@ def parse(argv: Sequence[str]) -> Values:
     """
     verb = argv[0]
     command = COMMANDS.get(verb)
+    if verb == "--session":
+        raise BadUsage("--session needs a value.", "Write --session=NAME-or-ID before or after the command.")
+    if verb[:1] == "-":
+        raise BadUsage(f"There is no option {quoted(verb)} before a command.", near_option(verb))
     if command is None:
         raise BadUsage(f"There is no command {quoted(verb)}.", near_command(verb))
     if argv[1:2] in (["--help"], ["-h"]):
@@ -311,7 +319,12 @@ def parse(argv: Sequence[str]) -> Values:
     words = iter(argv[1:])
     for word in words:
         if word == "--":
-            _fill(verb, places, list(words), values)
+            behind = list(words)
+            if not behind and places and places[0].rest:
+                raise _usage(
+                    verb, "the command behind `--` is missing", f"Write postroom {verb} … -- COMMAND …"
+                )
+            _fill(verb, places, behind, values)
         elif is_option(word):
             name, given, text = word.partition("=")
             one = options.get(name)
@@ -397,9 +410,15 @@ def _no_option(verb: str, name: str, takes: Sequence[Argument]) -> BadUsage:
     return _usage(verb, f"there is no option {quoted(name)}", " ".join(hints))
 
 
+def near_option(word: str) -> str:
+    """What to say about an option before the command that does not exist."""
+    near = _nearest(word.partition("=")[0], ["--session", "--json", "--help", "--version"])
+    return f"Did you mean {near}?" if near else "See `postroom --help`."
+
+
 def near_command(word: str) -> str:
     """What to say about a command that does not exist."""
-    near = _nearest(word, [name for name, command in COMMANDS.items() if command.shown])
+    near = MEANT.get(word) or _nearest(word, [name for name, command in COMMANDS.items() if command.shown])
     return f"Did you mean `{near}`?" if near else "See `postroom --help`."
 
 
@@ -427,7 +446,8 @@ def overview() -> str:
 def help_of(verb: str) -> str:
     """The text of `postroom COMMAND --help`."""
     command = COMMANDS[verb]
-    takes = [one for one in command.takes + EVERYWHERE if one.shown]
+    everywhere = EVERYWHERE if command.answered_by != "here" else EVERYWHERE[:1]
+    takes = [one for one in command.takes + everywhere if one.shown]
     words = [one.form if one.required else f"[{one.form}]" for one in takes if not one.option]
     usage = " ".join(["usage: postroom", verb, "[OPTION]…", *words])
     rows = [f"  {one.form:{_HELP_COLUMN - 4}}  {_explained(one)}" for one in takes]

@@ -81,6 +81,7 @@ def main(argv: list[str]) -> int | None:
     Returns the exit code, or None where the whole command line has to decide (no session is meant, the
     command is another, …).
     """
+    keep_closed()
     session, rest = split_session(argv)
     if not rest or rest[0] not in SESSION_COMMANDS:
         return None
@@ -148,6 +149,18 @@ def hand_over(line: sockets.socket, token: str, argv: list[str]) -> int:
         return 130
     finally:
         line.close()
+
+
+def keep_closed() -> None:
+    """Sees to it that nothing is opened in the place of a standard stream that the caller has closed.
+
+    It can still not be read or written, so the command says so, or ends with 1 for what it could not print.
+    """
+    for fd, useless in ((0, posix.O_WRONLY), (1, posix.O_RDONLY), (2, posix.O_RDONLY)):
+        try:
+            posix.fstat(fd)
+        except OSError:
+            posix.open("/dev/null", useless)
 
 
 def split_session(argv: list[str]) -> tuple[str | None, list[str]]:
@@ -324,7 +337,9 @@ def of_ancestor(state: str) -> str | None:
             return client
         record = slurp(f"{state}/sessions/{pid}.json", private=True)
         if record and value_of(record, "procStart") == start:
-            return value_of(record, "sessionId")
+            # One of several in that process: the whole command line says so, and nothing is guessed here.
+            several = [name for name in posix.listdir(f"{state}/sessions") if name.startswith(f"{pid}-")]
+            return None if several else value_of(record, "sessionId")
         pid = int(fields[1])
     return None
 
@@ -371,16 +386,7 @@ def compose(token: str, argv: list[str], stdin: str | int | None) -> bytes:
     """The two lines of a request. UnicodeError for an argument that is not UTF-8."""
     text = "null" if stdin is None else quote(stdin) if isinstance(stdin, str) else str(stdin)
     words = ",".join([quote(word) for word in argv])
-    line = f'{{"type":"auth","token":{quote(token)}}}\n{{"argv":[{words}],"stdin":{text},"cwd":{quote(working_folder())}}}\n'
-    return line.encode()
-
-
-def working_folder() -> str:
-    """The working directory as text; empty where it has been removed."""
-    try:
-        return posix.getcwdb().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return f'{{"type":"auth","token":{quote(token)}}}\n{{"argv":[{words}],"stdin":{text}}}\n'.encode()
 
 
 def dial(path: str) -> sockets.socket:
@@ -398,7 +404,7 @@ def dial(path: str) -> sockets.socket:
             peer = line.getsockopt(sockets.SOL_SOCKET, SO_PEERCRED, 12)
             if int.from_bytes(peer[4:8], sys.byteorder) != posix.geteuid():
                 raise Unanswered
-    except OSError:
+    except (OSError, Unanswered):
         line.close()
         raise Unanswered from None
     return line
@@ -428,7 +434,10 @@ def converse(line: sockets.socket, request: bytes) -> int:
         try:
             write(1, out)
             write(2, err)
+        except BrokenPipeError:
+            return 1
         except OSError:
+            unwritten()
             return 1
         if kind == "done":
             return code
@@ -484,6 +493,18 @@ def write(fd: int, data: bytes) -> None:
     """Writes all of it; OSError where the reader has gone."""
     while data:
         data = data[posix.write(fd, data) :]
+
+
+def unwritten() -> None:
+    """Says that standard output could not be written; what the command did before that stays done."""
+    try:
+        write(
+            2,
+            b"postroom: standard output could not be written.\n"
+            b"  What was taken waits again; what was sent stays sent: `postroom log` shows it.\n",
+        )
+    except OSError:
+        pass
 
 
 def complain(argv: list[str], code: str, message: str, hint: str) -> None:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from postroom.transport import Channel
 
 
+TIDY_SECONDS = 60.0
+"""How long after a write retention runs: no busy moment then, and one commit for many messages (05.27)."""
+
+
 class Bell:
     """Wakes whoever waits for a change: a commit, a notice, the end."""
 
@@ -84,13 +88,18 @@ class Commits:
     Args:
         store: whose group.
         bell: rung after each commit.
+        clock: returns epoch milliseconds.
         forgotten: called when a group was lost, after everybody in it was told.
     """
 
-    def __init__(self, store: Store, bell: Bell, forgotten: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, bell: Bell, clock: Callable[[], int], forgotten: Callable[[], None]
+    ) -> None:
         self._store = store
         self._bell = bell
+        self._clock = clock
         self._forgotten = forgotten
+        self._tidying: asyncio.TimerHandle | None = None
         self._owed: list[tuple[Channel | None, str, str, str]] = []
         self._scheduled = False
 
@@ -134,6 +143,23 @@ class Commits:
                 channels[id(channel)] = channel
         for channel in channels.values():
             channel.flush()
+
+    def tidy_later(self) -> None:
+        """Retention runs a while after something was written, and never while nothing is (05.27, 12.21)."""
+        if self._tidying is None:
+            self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        """Removes what is too old or too much to be kept, a bounded piece of it (05.27, 11.10)."""
+        self._tidying = None
+        self.now()
+        with self.noting():
+            self._store.prune(self._clock())
+
+    def stop(self) -> None:
+        """Tidies no more: the session ends."""
+        if self._tidying is not None:
+            self._tidying.cancel()
 
     @contextlib.contextmanager
     def using(self) -> Generator[None]:

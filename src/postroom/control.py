@@ -19,14 +19,14 @@ from postroom import present
 from postroom.arguments import HelpAsked, Values, first_line, moment, parse
 from postroom.core import contract
 from postroom.core.address import identity_hash, normal_form
-from postroom.core.message import Receipt, Refusal
+from postroom.core.message import Lease, Receipt, Refusal
 from postroom.door import is_free, refused_entry, request_of, shown_token
 from postroom.errors import BadFrame, BadUsage, PostroomError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from postroom.core.message import Lease, Message, Step
+    from postroom.core.message import Message, Step
     from postroom.door import Door
     from postroom.session import Session
     from postroom.transport import Evidence
@@ -251,7 +251,7 @@ class Control:
             return call.refused(result)
         document = present.receipt_document(result)
         code = 1 if result.status == "unknown" else 0
-        shown = present.receipt_text(result)
+        shown = present.receipt_text(result, self.session.name)
         if args.wait_reply is None or code:
             return call.answer(document, shown, code, err=f"{result.status}\n" if code else "")
         if not args.json:
@@ -260,10 +260,12 @@ class Control:
         if reply is None:
             document["reply"] = None
             return call.answer(document, f"No answer within {args.wait_reply:g} seconds.\n", 3)
-        lease = self.session.take(only=reply.msg_id)
-        reply = next(
-            iter(lease.messages), reply
-        )  # another reader may have taken it: it is shown all the same
+        # Another reader may have taken it: it is shown all the same. What another sender sent under this id stays.
+        lease = self.session.take(only=reply.msg_id, limit=1)
+        if any(message.origin.identity != reply.origin.identity for message in lease.messages):
+            self.session.release(lease)
+            lease = Lease("", ())
+        reply = next(iter(lease.messages), reply)
         document["reply"] = present.message_document(reply)
         text = present.dumps(document) if args.json else present.message_text(reply)
         return await self._hand_over(call, lease, text)
@@ -306,7 +308,10 @@ class Control:
             await self._hand_over(call, lease, self._rendered(call, lease))
         else:
             messages = self.session.peek()
-            call.answer(present.inbox_document(messages), present.inbox_text(messages, taken=False))
+            call.answer(
+                present.inbox_document(messages),
+                present.inbox_text(messages, taken=False, name=self.session.name),
+            )
 
     async def wait(self, call: Call) -> None:
         """`wait [--timeout SECONDS]` (10.4)."""

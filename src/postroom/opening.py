@@ -24,7 +24,7 @@ from postroom import __version__, transports
 from postroom.control import Control
 from postroom.core.address import check_name, derive_name
 from postroom.door import MAX_REQUEST, Door, refused_remains
-from postroom.errors import NoSession, NotYourSession, PostroomError
+from postroom.errors import NotYourSession, PostroomError
 from postroom.session import Session
 from postroom.state import places, processes
 from postroom.state.directory import Directory
@@ -105,7 +105,8 @@ async def open_session(
     Args:
         name: its name; without one `POSTROOM_NAME`, else the folder's name decides (02.1).
         kind: `interactive`, `headless`, `bg` or `external`: whether somebody can be asked (chapter 03).
-        resume: the id of a session that ended or was killed: it comes back with its name and mail (05.12).
+        resume: the id or the name of a session that ended or was killed: it comes back with its name and mail
+            (05.12).
         limits: the bounds of chapter 03; `Limits.unbounded()` lifts them.
         cwd: the working directory that others see; the process's own by default.
         environ: the environment that decides the folders; the process's own by default.
@@ -152,11 +153,8 @@ async def opened_session(
     async with contextlib.AsyncExitStack() as stack:
         state, place = places.needed_state_folder(environ)
         roster = Roster(state)
-        if resume is not None and not roster.has_folder(resume):
-            raise NoSession(
-                f"There is no session {resume} to resume.",
-                "Give its whole id; `postroom list --json` shows ids.",
-            )
+        if resume is not None:
+            resume = roster.meant(resume, ())
         asked = name if name is not None else environ.get("POSTROOM_NAME") or None
         if resume is None and asked is not None:
             check_name(asked)  # before anything is made: a refused name leaves nothing behind

@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
+SPOKEN = {
+    "message_missing": (
+        "There is no text.",
+        "Write it behind the name: postroom send TO TEXT, or `-` for standard input.",
+    ),
+    "summary_missing": (
+        "There is no summary.",
+        "Give one with --summary; without it the text's first line is taken.",
+    ),
+    "empty_target": (
+        "The name of the recipient is empty.",
+        "Write postroom send TO TEXT; `postroom list` shows names.",
+    ),
+}
+"""What the command line says in place of the tool's words, where these name fields that no command has."""
+
 EXIT_CODES = {"not_found": 3, "unknown_message": 3, "ambiguous": 4, "usage": 2}
 """Exit code by error code (10.37); every other code is 1."""
 
@@ -204,15 +220,15 @@ def one_line(text: str) -> str:
     return visible(text).translate(_SEPARATORS).replace("\n", "\\n").replace("\t", " ")
 
 
-def receipt_text(receipt: Receipt) -> str:
-    """What `send` prints."""
+def receipt_text(receipt: Receipt, name: str = "") -> str:
+    """What `send` prints; `name` is the sending session's, for the next step."""
     lines = [
         f"{receipt.status}: {receipt.note}",
         one_line(f"id {receipt.msg_id}, to {shown(receipt.to.name, receipt.to.ref)}"),
     ]
     lines += [one_line(f"warning: {warning}") for warning in receipt.warnings]
     if receipt.waiting:
-        lines.append(f"{receipt.waiting} waiting for you: `postroom inbox`.")
+        lines.append(f"{receipt.waiting} waiting for you: `{acting_for(name)} inbox`.")
     return "\n".join(lines) + "\n"
 
 
@@ -247,10 +263,10 @@ def said_error(
 
 
 def refused(refusal: Refusal, *, as_json: bool) -> tuple[str, str]:
-    """The same for a refusal."""
+    """The same for a refusal, in the command line's own words where the tool's would name its fields."""
+    message, hint = SPOKEN.get(refusal.code, (refusal.message, refusal.hint))
     return said_error(
-        *(refusal.code, refusal.message, refusal.hint, refusal.candidates, refusal.more, refusal.msg_id),
-        as_json=as_json,
+        *(refusal.code, message, hint, refusal.candidates, refusal.more, refusal.msg_id), as_json=as_json
     )
 
 
@@ -276,13 +292,22 @@ def notice_text(notice: Notice) -> str:
     )
 
 
-def inbox_text(messages: Sequence[Message], notices: Sequence[Notice] = (), *, taken: bool) -> str:
-    """What `inbox` and `wait` print."""
+def acting_for(name: str) -> str:
+    """The command line's first words for a session: they work from every terminal."""
+    if not name:
+        return "postroom"
+    return f'postroom --session "{name}"' if " " in name else f"postroom --session {name}"
+
+
+def inbox_text(
+    messages: Sequence[Message], notices: Sequence[Notice] = (), *, taken: bool, name: str = ""
+) -> str:
+    """What `inbox` prints; `name` is the session's, for the next step."""
     if not messages and not notices:
         return "Nothing waits.\n"
     text = "".join(map(notice_text, notices)) + "\n".join(map(message_text, messages))
     if messages and not taken:
-        text += f"\n{len(messages)} waiting; `postroom inbox --take` takes them.\n"
+        text += f"\n{len(messages)} waiting; `{acting_for(name)} inbox --take` takes them.\n"
     return text
 
 
@@ -291,7 +316,11 @@ def framed_text(lease: Lease) -> str:
     from postroom.core.envelope import frame
 
     text = "".join(map(notice_text, lease.notices))
-    return text + frame(lease.messages) + "\n" if lease.messages else text
+    if not lease.messages:
+        return text
+    # `scrub` marks the first word in a text, so that no text can pass for this line either.
+    shell = '[Postroom] In a shell, SendMessage is: postroom send "FROM" "TEXT" --in-reply-to MSG-ID\n'
+    return f"{text}{frame(lease.messages)}\n\n{shell}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -348,8 +377,8 @@ def opened_text(document: Document) -> str:
     """What `open --detach` prints."""
     lines = [f"{shown(document['name'], document['ref'])} is open, id {document['session_id']}."]
     lines += [f"problem: {one_line(problem)}" for problem in document["problems"]]
-    name = f'"{document["name"]}"' if " " in document["name"] else document["name"]
-    lines.append(f"Take its mail with `postroom --session {name} inbox --take`; end it with `close`.")
+    first = acting_for(document["name"])
+    lines.append(f"Take its mail with `{first} inbox --take`; end it with `{first} close`.")
     return "\n".join(lines) + "\n"
 
 

@@ -41,7 +41,7 @@ from postroom.core.message import (
 )
 from postroom.errors import SessionClosed, StoreFailed
 from postroom.origins import Answerable, Origins
-from postroom.recipients import live_answer
+from postroom.recipients import Recipients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
@@ -52,12 +52,6 @@ if TYPE_CHECKING:
     from postroom.transport import Channel, Transport
 
 __all__ = ["Session"]
-
-MAIN = "main"
-"""The conversation of a session's main loop, under which its pins are kept (02.19)."""
-
-TIDY_SECONDS = 60.0
-"""How long after a write retention runs: no busy moment then, and one commit for many messages (05.27)."""
 
 SETTLING_SECONDS = 1.0
 """How long `close` waits until those who were sending have written down what they know: a step of the loop."""
@@ -104,18 +98,14 @@ class Session:
         self._transport = transport
         self._problems = list(problems)
         self._closed = False
-        try:
-            self._pins = resolve.Pins(store.pins(MAIN))
-        except StoreFailed:  # it was corrupt where opening does not look, and began anew: asked again (05.27)
-            self._pins = resolve.Pins(store.pins(MAIN))
         self._bell = Bell()
-        self._commits = Commits(store, self._bell, self._forgotten)
+        self._commits = Commits(store, self._bell, clock, self._forgotten)
+        self._recipients = Recipients(store, self._commits, directory, record.session_id)
         self._origins = Origins(directory)
         self._answerable = Answerable(store)
         self._notices: list[Notice] = []
         self._expected: list[Expected] = []
         self._sending = 0
-        self._tidying: asyncio.TimerHandle | None = None
         self._answered_early: set[str] = set()
         self._caller = contract.Caller(kind="outsider" if outsider else "main")
 
@@ -227,7 +217,7 @@ class Session:
         except BaseException:  # an interrupt: the group is gone, and nobody in it may be acknowledged
             commits.lost()
             raise
-        self._tidy_later()
+        commits.tidy_later()
         if store.durable:
             commits.owe(asker, msg_id, judgement.ack, judgement.reason)
             commits.soon()
@@ -244,27 +234,13 @@ class Session:
         """Counts something that was ignored."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def _tidy_later(self) -> None:
-        """Retention runs a while after something was written, and never while nothing is (05.27, 12.21)."""
-        if self._tidying is None:
-            self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
-
-    def _tidy(self) -> None:
-        """Removes what is too old or too much to be kept, a bounded piece of it (05.27, 11.10)."""
-        self._tidying = None
-        if not self._closed:
-            self._commits.now()
-            with self._commits.noting():
-                self.store.prune(self._clock())
-
     def _forgotten(self) -> None:
         """The open group of the store is gone: what was remembered beside it is read again (05.27)."""
         self.count("store-failed")
         self._answerable.clear()
+        self._recipients.forgotten()
         for expected in self._expected:
             expected.seen = None
-        with contextlib.suppress(StoreFailed):
-            self._pins = resolve.Pins(self.store.pins(MAIN))
 
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────
 
@@ -305,7 +281,7 @@ class Session:
         draft = contract.validate(raw, self._caller)
         if isinstance(draft, Refusal):
             return draft
-        found = self._recipient(draft, msg_id)
+        found = self._recipients.chosen(draft, msg_id, self.name)
         if isinstance(found, Refusal):
             return found
         target = found.candidate
@@ -356,46 +332,6 @@ class Session:
         )
         return self._sent(draft, found, msg_id, answer, warnings)
 
-    def _recipient(self, draft: contract.Draft, msg_id: str | None) -> resolve.Resolved | Refusal:
-        """The second stage of 01.7: who is meant, and whether that one can be written to."""
-        if draft.notify_when_idle or draft.text is None:
-            return contract.refusal("notify_not_allowed", reason="idle notices are not built yet")
-        if msg_id is not None and not wire.is_id(msg_id):
-            return contract.refusal(
-                "invalid_record", problem="The message id is not one that Postroom gives out"
-            )
-        if draft.to.casefold() == MAIN:
-            return contract.refusal("cannot_message_self", name=self.name)
-        found = self._find(draft.to)
-        if isinstance(found, Refusal):
-            return found
-        if found.candidate.identity == self.id:
-            return contract.refusal("cannot_message_self", name=found.candidate.name)
-        if not found.candidate.address:
-            return contract.refusal("peer_unavailable", name=found.candidate.name)
-        return found
-
-    def _find(self, to: str) -> resolve.Resolved | Refusal:
-        """Who is meant, among those that are live at this instant (02.13)."""
-        received: dict[str, str] = {}
-        if "[" in to or to.startswith("uds:"):
-            with self._commits.using():
-                known = self.store.known(to)
-            if known is not None:
-                received[to] = known[0]
-        return live_answer(
-            lambda: resolve.resolve(
-                to,
-                self.directory.index(),
-                received=received,
-                pins=self._pins,
-                ended=self.directory.ended,
-                caller=self.id,
-            ),
-            self.directory,
-            self.id,
-        ) or contract.refusal("peer_unavailable", name=to)
-
     def _doubts(self, draft: contract.Draft) -> tuple[str, ...]:
         """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
         doubts: list[str] = []
@@ -428,8 +364,7 @@ class Session:
                 self.store.outcome(msg_id, "failed", now, detail=answer.code)
             else:
                 self.store.outcome(msg_id, answer.status, now, detail=f"to {shown(target.name, target.ref)}")
-                for form, pin in self._pins.made(draft.to, found):
-                    self.store.pin(MAIN, form, pin, now)
+                pin = self._recipients.pinned(draft.to, found, now)
                 if draft.in_reply_to and answer.status != "unknown":
                     self._mark_answered(draft.in_reply_to, now)
         if isinstance(answer, Refusal):
@@ -643,8 +578,7 @@ class Session:
         What was not committed yet is forgotten: nobody was told that it is kept.
         """
         self._closed = True
-        if self._tidying is not None:
-            self._tidying.cancel()
+        self._commits.stop()
         self._bell.ring()
         with contextlib.suppress(StoreFailed):
             self.store.close()

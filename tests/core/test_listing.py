@@ -174,7 +174,7 @@ def test_a_row_says_what_is_known_and_nothing_else() -> None:
         warnings=("It looks like another.",),
     )
     assert row_text(whole, NOW) == (
-        f"{shown('api', '3fa9c1')} · was old, older · headless · busy · /src · claude-code · seen 1m ago"
+        f"{shown('api', '3fa9c1')} · was old, older · headless · busy · /src · claude-code · active 1m ago"
         " · offline · It looks like another."
     )
 

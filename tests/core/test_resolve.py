@@ -115,7 +115,7 @@ def test_report_6_a_reply_reaches_the_sender_or_fails_aloud() -> None:
         ),
         "not_found",
     )
-    assert "app-3f ended at 1970-01-01T00:00:00Z." in when.message
+    assert "app-3f has ended; its last sign of life was at 1970-01-01T00:00:00Z." in when.message
     assert refused(resolve("app-3f", Index([a, c])), "ambiguous").more == 0
 
 
@@ -250,7 +250,10 @@ def test_a_ref_that_nobody_has_is_stale() -> None:
     assert alone.candidates == ()
     assert alone.hint
     ended = refused(resolve("api [000000]", Index(), ended=lambda key: Ended(key, 1_000)), "stale_ref")
-    assert ended.message == "Nobody has the ref [000000] now. api ended at 1970-01-01T00:00:01Z."
+    assert (
+        ended.message
+        == "Nobody has the ref [000000] now. api has ended; its last sign of life was at 1970-01-01T00:00:01Z."
+    )
     crowd = Index(session(str(number), "api") for number in range(5))
     many = refused(resolve("api [000000]", crowd), "stale_ref")
     assert (len(many.candidates), many.more) == (3, 2)
@@ -492,7 +495,9 @@ def test_report_2_a_type_is_a_hint_and_never_a_name() -> None:
 def test_rival_V6_an_unknown_name_is_an_error_and_stores_nothing(to: str, rule_named: str) -> None:
     index, pins = Index([session("s", "api")]), Pins()
     answer = refused(resolve(to, index, pins=pins), "not_found")
-    rule_said, _, hint = answer.hint.rpartition("List the agents to see who can be written to.")
+    rule_said, _, hint = answer.hint.rpartition(
+        "List the agents (`postroom list`) to see who can be written to."
+    )
     assert hint == ""
     assert rule_named in rule_said
     assert bool(rule_named) is bool(rule_said)
@@ -509,7 +514,10 @@ def test_rival_V6_the_other_case_is_the_same_name() -> None:
 @pytest.mark.rule("02.13")
 def test_a_session_that_ended_is_not_found_and_the_sentence_says_when() -> None:
     answer = refused(resolve("api", Index(), ended=lambda key: Ended("api", 1_764_497_702_000)), "not_found")
-    assert answer.message == "Nobody answers to 'api'. api ended at 2025-11-30T10:15:02Z."
+    assert (
+        answer.message
+        == "Nobody answers to 'api'. api has ended; its last sign of life was at 2025-11-30T10:15:02Z."
+    )
 
 
 # ── one identity, several names ──────────────────────────────────────────────────────────────────
@@ -648,11 +656,14 @@ def test_a_pin_whose_target_has_ended_blocks_only_when_somebody_else_answers() -
         resolve("api", Index(), pins=pins, ended=lambda key: Ended("api", 0) if key == "gone" else None),
         "not_found",
     )
-    assert when.message == "Nobody answers to 'api'. api ended at 1970-01-01T00:00:00Z."
+    assert (
+        when.message
+        == "Nobody answers to 'api'. api has ended; its last sign of life was at 1970-01-01T00:00:00Z."
+    )
     index = Index([session("b", "api")])
     for ended, sentence in (
         (None, "The one meant before has ended."),
-        (Ended("api", 0), "api ended at 1970"),
+        (Ended("api", 0), "api has ended"),
     ):
         answer = refused(resolve("api", index, pins=pins, ended=lambda key: ended), "pin_mismatch")  # noqa: B023
         assert f"meant {shown('api', ref_of('gone'))};" in answer.message

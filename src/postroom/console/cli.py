@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
 from postroom import ask
-from postroom.errors import PostroomError
+from postroom.errors import BadUsage, PostroomError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,21 +39,26 @@ MODULES = {
 def main(argv: Sequence[str]) -> int:
     """Runs one command line and returns its exit code."""
     gc.disable()  # what a short command loads is no garbage; `open`, which stays, turns it on again
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                encoding="utf-8", errors="backslashreplace"
-            )  # as `ask` writes, whatever the locale
+    unheard = sys.stdout is None  # pyright: ignore[reportUnnecessaryComparison]
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, TextIOWrapper):  # as `ask` writes, whatever the locale
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     before_text = list(argv[: argv.index("--")]) if "--" in argv else list(argv)
     as_json = "--json" in before_text
     try:
-        return run(list(argv))
+        code = run(list(argv))
     except BrokenPipeError:
-        return 1
+        code = 1
     except KeyboardInterrupt:
-        return 130
+        code = 130
     except PostroomError as error:
-        return fail(error.code, error.message, error.hint, as_json=as_json)
+        code = fail(error.code, error.message, error.hint, as_json=as_json)
+    except OSError as error:
+        code = fail("error", f"{error.strerror or 'It failed'}.", "", as_json=as_json)
+    return code or int(unheard)
 
 
 def run(argv: list[str]) -> int:
@@ -75,6 +80,8 @@ def run(argv: list[str]) -> int:
     except arguments.HelpAsked as asked:
         sys.stdout.write(str(asked))
         return 0
+    if session is not None and arguments.COMMANDS[args.verb].answered_by == "here":
+        raise BadUsage(f"`{args.verb}` acts for no session.", "Leave out --session.")
     args.session = session
     module = import_module(f"postroom.console.commands.{MODULES.get(args.verb, 'session')}")
     return int(module.run(args, rest))
@@ -90,8 +97,12 @@ def leave(code: int) -> NoReturn:
         try:
             if stream is not None:  # pyright: ignore[reportUnnecessaryComparison]
                 stream.flush()
-        except (OSError, ValueError):
+        except BrokenPipeError:
             code = code or 1
+        except (OSError, ValueError):
+            if not code:
+                ask.unwritten()
+                code = 1
     os._exit(code)
 
 

@@ -67,6 +67,8 @@ async def serve(args: Values) -> int:
             warn(opened)
             if args.command:
                 return await around(opened, args.command)
+            sys.stderr.write("postroom: what arrives is printed here; Ctrl-C or `postroom close` ends it\n")
+            sys.stderr.flush()
             return await foreground(opened, as_json=args.json)
     except PostroomError as error:
         if ready is None:

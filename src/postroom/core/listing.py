@@ -139,7 +139,7 @@ def row_text(row: Row, now: int) -> str:
     if row.program != "postroom":
         parts.append(row.program)
     if row.seen_at:
-        parts.append(f"seen {age(now - row.seen_at)} ago")
+        parts.append(f"active {age(now - row.seen_at)} ago")
     parts += [part for part in (row.condition, *row.warnings) if part]
     return " · ".join(parts)
 

@@ -63,7 +63,7 @@ NOT_BUILT = frozenset(
 )
 """Codes whose feature is not there yet. Their sentences stand, so that the table is whole."""
 
-_LOOK = "List the agents to see who can be written to."
+_LOOK = "List the agents (`postroom list`) to see who can be written to."
 _KEPT_NOTHING = "Nothing was sent, and nothing is kept for it."
 
 # fmt: off

@@ -226,7 +226,11 @@ class _Question:
     def when(self, key: str) -> str:
         """A sentence about a session that ended; empty when none is known by this name or identity."""
         known = None if self.ended is None else self.ended(key)
-        return "" if known is None else f"{clean_line(known[0], MAX_NAME)} ended at {iso(known[1])}."
+        return (
+            ""
+            if known is None
+            else f"{clean_line(known[0], MAX_NAME)} has ended; its last sign of life was at {iso(known[1])}."
+        )
 
 
 # ── the rungs ────────────────────────────────────────────────────────────────────────────────────
@@ -396,7 +400,7 @@ def _places(unchecked: tuple[Unchecked, ...]) -> str:
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
-_LOOK = "List the agents to see who can be written to."
+_LOOK = "List the agents (`postroom list`) to see who can be written to."
 
 
 def _near(ask: _Question, candidate: Candidate) -> Near:
@@ -513,6 +517,9 @@ def _nobody(ask: _Question, pin: Pin | None) -> Refusal:
         message = f"{message} {gone}"
     elif gone := ask.when(ask.to):
         message = f"{message} {gone}"
+        return _not_found(
+            message, f'Its mail is kept: `postroom open --resume "{clean_line(ask.to, MAX_NAME)}" --detach`.'
+        )
     if places := _places(ask.index.unchecked):
         message = f"{message} {places}."
     if of_type := ask.others(ask.index.of_type(ask.form)):
