@@ -594,3 +594,600 @@ def dropping(monkeypatch: pytest.MonkeyPatch, room: Room, times: int) -> list[by
 
     monkeypatch.setattr(room.hub, "carry", breaking)
     return carried
+
+
+def unanswered(monkeypatch: pytest.MonkeyPatch, session: Session) -> list[wire.UserFrame]:
+    """Makes a session take frames without answering; returns what it took."""
+    arrived: list[wire.UserFrame] = []
+
+    def arrive(frame: wire.UserFrame, channel: object) -> None:
+        arrived.append(frame)
+
+    monkeypatch.setattr(session, "arrive", arrive)
+    return arrived
+
+
+@pytest.mark.rule("05.23", "01.31", "11.5")
+def test_an_unknown_outcome_is_said_and_may_be_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write began and no answer came: `unknown` with the id; under that id it has one effect."""
+
+    async def work() -> None:
+        room = Room()
+        async with pair(room) as (alice, bob):
+            carried = dropping(monkeypatch, room, 2)
+            receipt = await sent(alice, "bob", "one")
+            assert receipt.status == "unknown"
+            assert len(carried) == 2
+            assert states(alice, receipt.msg_id) == ["unknown"]
+            again = await sent(alice, "bob", "one", msg_id=receipt.msg_id)
+            assert (again.status, again.msg_id) == ("queued", receipt.msg_id)
+            again = await sent(alice, "bob", "one", msg_id=receipt.msg_id)
+            assert again.status == "queued"
+            assert texts(bob.drain()) == ["one"]
+            assert states(alice, receipt.msg_id) == ["unknown", "queued", "queued"]
+
+    run(work())
+
+
+@pytest.mark.rule("01.27", "11.2")
+@pytest.mark.parametrize(
+    ("status", "reason", "code"),
+    [
+        ("store_failed", None, "store_failed"),
+        ("inbox_full", "queue-full", "inbox_full"),
+        ("misaddressed", None, "misaddressed"),
+        ("dropped", "rate-limited", "rate_limited"),
+    ],
+)
+def test_what_the_other_side_says_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, status: str, reason: str | None, code: str
+) -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+
+            def answer(frame: wire.UserFrame, channel: Any) -> None:
+                channel.answer(wire.encode_ack(frame.msg_id or "", status, reason))
+
+            monkeypatch.setattr(bob, "arrive", answer)
+            refusal = await refused(alice, "bob", msg_id="m-1")
+            assert refusal.code == code
+            with alice.reading() as store:
+                assert [(step.state, step.detail) for step in store.steps("m-1")] == [("failed", code)]
+
+    run(work())
+
+
+@pytest.mark.rule("01.31", "10.38")
+def test_without_an_inbox_the_sender_is_warned_and_the_message_is_one_way() -> None:
+    async def work() -> None:
+        room = Room()
+        async with room.open("alice", listens=False) as alice, room.open("bob") as bob:
+            receipt = await sent(alice, "bob")
+            assert any("nobody can answer" in warning for warning in receipt.warnings)
+            assert [message.origin.address for message in bob.drain()] == [None]
+
+    run(work())
+
+
+@pytest.mark.rule("01.5")
+def test_an_answer_to_something_unknown_is_sent_with_a_warning() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            receipt = await sent(alice, "bob", in_reply_to="no-such-id")
+            assert any("no-such-id" in warning for warning in receipt.warnings)
+            assert [message.in_reply_to for message in bob.drain()] == ["no-such-id"]
+
+    run(work())
+
+
+@pytest.mark.rule("11.6")
+def test_many_sends_to_one_target_keep_their_order() -> None:
+    """A hundred at once, to a store that commits in its own time; each is acknowledged."""
+
+    async def work() -> None:
+        room = Room()
+        async with pair(room, store=DurableStore(), limits=Limits.unbounded()) as (alice, bob):
+            results = await asyncio.gather(*(sent(alice, "bob", str(number)) for number in range(100)))
+            assert {result.status for result in results} == {"queued"}
+            assert texts(bob.drain()) == [str(number) for number in range(100)]
+
+    run(work())
+
+
+@pytest.mark.rule("11.2", "05.27")
+def test_a_sender_whose_own_store_fails_sends_all_the_same() -> None:
+    """The message arrives and the receipt says so; what could not be written down is counted."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            store: Any = alice.store
+            store.failing = "full"
+            receipt = await sent(alice, "bob", "one")
+            assert receipt.status == "queued"
+            await turns()
+            assert alice.counts["store-failed"] >= 1
+            store.failing = ""
+            assert texts(bob.drain()) == ["one"]
+            assert states(alice, receipt.msg_id) == []
+
+    run(work())
+
+
+@pytest.mark.rule("05.27")
+def test_writing_down_a_send_that_fails_costs_the_open_group_and_says_so() -> None:
+    """The message goes; what had just arrived here is lost with the group, and its sender hears that."""
+
+    async def work() -> None:
+        room, store = Room(), DurableStore()
+        async with room.open("alice", store=store) as alice, room.open("bob") as bob:
+            line = Line(log=store.events)
+            alice.arrive(frame_of("one", "m-1"), line)
+            store.unnotable = True
+            assert (await sent(alice, "bob")).status == "queued"
+            await turns()
+            assert line.statuses == ["store_failed"]
+            assert alice.peek() == []
+            assert len(bob.drain()) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("11.2", "05.23")
+def test_a_send_that_nobody_waits_for_any_more_is_journaled_as_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interrupted while the answer is awaited: not known, and written down as that."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            arrived = unanswered(monkeypatch, bob)
+            sending = asyncio.create_task(alice.send("bob", "one", summary="s", msg_id="m-1"))
+            await until(lambda: arrived)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            assert states(alice, "m-1") == ["unknown"]
+
+    run(work())
+
+
+@pytest.mark.rule("05.23")
+def test_closing_in_the_middle_of_a_send_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender ends while it waits for the answer: the send says what is known, and raises nothing."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            arrived = unanswered(monkeypatch, bob)
+            sending = asyncio.create_task(alice.send("bob", "one", summary="s"))
+            await until(lambda: arrived)
+            await alice.close()
+            result = await sending
+            assert isinstance(result, Receipt)
+            assert result.status == "unknown"
+
+    run(work())
+
+
+# ── pins and answers ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.17", "02.18", "02.4")
+def test_a_name_goes_on_meaning_whom_it_meant() -> None:
+    """bob renames, and the old name reaches him; another takes it, and only an explicit ref moves the pin."""
+
+    async def work() -> None:
+        room = Room()
+        async with pair(room) as (alice, bob):
+            await sent(alice, "bob", "one")
+            assert bob.rename("robert") == "robert"
+            assert (await sent(alice, "bob", "two")).to.name == "robert"
+            async with room.open("bob") as other:
+                assert other.name == "bob"
+                refusal = await refused(alice, "bob", "three")
+                assert refusal.code == "pin_mismatch"
+                await sent(alice, f"bob [{other.ref}]", "four")
+                await sent(alice, "bob", "five")
+                assert texts(other.drain()) == ["four", "five"]
+            assert texts(bob.drain()) == ["one", "two"]
+
+    run(work())
+
+
+@pytest.mark.rule("02.4")
+def test_a_former_name_is_lost_once_another_session_took_it() -> None:
+    async def work() -> None:
+        room = Room()
+        async with pair(room) as (alice, bob):
+            bob.rename("robert")
+            async with room.open("bob"):
+                pass
+            assert [row.aliases for row in alice.directory.rows().rows if row.identity == bob.id] == [()]
+            assert (await refused(alice, "bob")).code == "not_found"
+
+    run(work())
+
+
+@pytest.mark.rule("02.17", "05.12", "11.8")
+def test_pins_and_known_senders_come_back_with_the_session(tmp_path: Path) -> None:
+    """A resumed session means the same by the same names, and answers to the `from` that it was shown."""
+
+    async def work() -> None:
+        tmp_path.chmod(0o700)
+        room = Room()
+        async with room.open("bob") as bob:
+            for again in (False, True):
+                store = SqliteStore.open(str(tmp_path), now=room.now, session_name="alice")
+                async with room.open("alice", store=store, session_id="alice-id") as alice:
+                    if not again:
+                        await sent(alice, "bob", "one")
+                        await sent(bob, "alice", "from bob")
+                        alice.drain()
+                        bob.rename("robert")
+                        continue
+                    async with room.open("bob"):
+                        assert (await refused(alice, "bob", "two")).code == "pin_mismatch"
+                        await sent(alice, f"bob [{bob.ref}]", "to the one who wrote")
+                    assert texts(bob.drain()) == ["one", "to the one who wrote"]
+
+    run(work())
+
+
+@pytest.mark.rule("11.1", "01.5")
+def test_an_answer_marks_what_was_consumed() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            receipt = await sent(alice, "bob", "ready?")
+            bob.drain()
+            await sent(bob, "alice", "yes", in_reply_to=receipt.msg_id)
+            assert states(bob, receipt.msg_id)[-2:] == ["consumed", "answered"]
+
+    run(work())
+
+
+@pytest.mark.rule("11.1", "01.5")
+def test_an_answer_that_is_early_marks_it_once_it_is_consumed() -> None:
+    """Answered under the lease: `answered` follows `consumed` and nothing else, and only once."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            receipt = await sent(alice, "bob", "ready?")
+            lease = bob.take()
+            await sent(bob, "alice", "yes", in_reply_to=receipt.msg_id)
+            assert states(bob, receipt.msg_id)[-1] == "leased"
+            bob.release(lease)
+            bob.confirm(bob.take())
+            assert states(bob, receipt.msg_id)[-2:] == ["consumed", "answered"]
+            bob.confirm(bob.take())
+            assert states(bob, receipt.msg_id).count("answered") == 1
+
+    run(work())
+
+
+@pytest.mark.rule("11.1")
+def test_an_answer_that_did_not_arrive_marks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        room = Room()
+        async with pair(room) as (alice, bob):
+            receipt = await sent(alice, "bob", "ready?")
+            bob.drain()
+            dropping(monkeypatch, room, 2)
+            assert (await sent(bob, "alice", "yes", in_reply_to=receipt.msg_id)).status == "unknown"
+            assert states(bob, receipt.msg_id)[-1] == "consumed"
+
+    run(work())
+
+
+@pytest.mark.rule("02.8")
+def test_an_answer_goes_to_the_from_that_was_shown_and_to_nobody_else() -> None:
+    """Two of one name: the `from` of a message reaches its sender; a made-up one reaches nobody."""
+
+    async def work() -> None:
+        room = Room()
+        async with pair(room) as (alice, bob):
+            await sent(alice, "bob")
+            bob.drain()
+            alice.rename("alicia")
+            async with room.open("alice"):
+                await sent(bob, f"alice [{alice.ref}]", "to the one who wrote")
+            assert texts(alice.drain()) == ["to the one who wrote"]
+            assert (await refused(bob, "uds:/tmp/made-up.sock")).code == "not_found"
+
+    run(work())
+
+
+# ── taking ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("11.1", "10.3")
+def test_looking_takes_nothing_and_taking_takes_once() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            receipt = await sent(alice, "bob")
+            assert texts(bob.peek()) == texts(bob.peek()) == ["hello"]
+            lease = bob.take()
+            assert [message.state for message in lease.messages] == ["leased"]
+            assert (bob.peek(), bob.take(), bob.status().queued) == ([], Lease("", ()), 0)
+            bob.confirm(lease)
+            assert states(bob, receipt.msg_id) == ["received", "accepted", "leased", "consumed"]
+            bob.confirm(lease)
+            bob.release(lease)
+            assert states(bob, receipt.msg_id)[-1] == "consumed"
+
+    run(work())
+
+
+@pytest.mark.rule("11.1", "11.4")
+def test_what_goes_back_comes_again_marked_and_in_its_place() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            for text in ("one", "two", "three"):
+                await sent(alice, "bob", text)
+            lease = bob.take(limit=2)
+            assert texts(lease.messages) == ["one", "two"]
+            await sent(alice, "bob", "four")
+            bob.release(lease)
+            again = bob.drain()
+            assert texts(again) == ["one", "two", "three", "four"]
+            assert [message.redelivered for message in again] == [True, True, False, False]
+
+    run(work())
+
+
+@pytest.mark.rule("11.1")
+def test_one_message_can_be_taken_by_its_id() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob", "one")
+            wanted = await sent(alice, "bob", "two")
+            bob.confirm(bob.take(only=wanted.msg_id))
+            assert bob.take(only="no-such-id") == Lease("", ())
+            assert texts(bob.drain()) == ["one"]
+
+    run(work())
+
+
+@pytest.mark.rule("11.4")
+def test_a_drain_is_consumed_at_once() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            receipt = await sent(alice, "bob")
+            assert texts(bob.drain()) == ["hello"]
+            assert states(bob, receipt.msg_id)[-1] == "consumed"
+            assert bob.drain() == []
+
+    run(work())
+
+
+@pytest.mark.rule("05.27")
+def test_notices_come_with_the_next_lease_and_outlive_one_that_fails() -> None:
+    """Nothing of this version makes one yet; what will, appends it."""
+
+    async def work() -> None:
+        room, store = Room(), DurableStore()
+        async with pair(room, store=store) as (alice, bob):
+            notice = Notice(kind="held", at=room.now)
+            bob._notices.append(notice)  # pyright: ignore[reportPrivateUsage]
+            assert await bob.wait(0)
+            await sent(alice, "bob")
+            store.unleasable = True
+            with pytest.raises(StoreFailed):
+                bob.take()
+            store.unleasable = False
+            lease = bob.take()
+            assert lease.notices == (notice,)
+            assert bob.take() == Lease("", ())
+            bob._notices.append(notice)  # pyright: ignore[reportPrivateUsage]
+            alone = bob.take()
+            assert (alone.id, alone.notices, bool(alone)) == ("", (notice,), True)
+            bob.confirm(alone)
+
+    run(work())
+
+
+@pytest.mark.rule("11.4")
+def test_what_is_confirmed_after_the_end_is_not_confirmed() -> None:
+    """The loop learns it, and the messages wait for the session to come back."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob")
+            lease = bob.take()
+            await bob.close()
+            with pytest.raises(SessionClosed):
+                bob.confirm(lease)
+            bob.release(lease)
+
+    run(work())
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("10.4", "05.27")
+def test_waiting_ends_with_the_commit_and_not_before() -> None:
+    """What is not durable yet does not count as there."""
+
+    async def work() -> None:
+        room, store = Room(), DurableStore()
+        async with room.open("bob", store=store) as bob:
+            assert await bob.wait(0) is False
+            waiting = asyncio.create_task(bob.wait())
+            await turns()
+            looking = asyncio.create_task(
+                bob.wait()
+            )  # looks for the first time in the step after the arrival
+            for task in (waiting, looking):
+                task.add_done_callback(lambda _: store.events.append("woken"))
+            bob.arrive(frame_of(), Line(log=store.events))
+            assert await asyncio.gather(waiting, looking) == [True, True]
+            await turns()
+            assert store.events == ["commit", "queued m-1", "woken", "woken"]
+            assert await bob.wait(0) is True
+            bob.drain()
+            assert await bob.wait(0) is False
+
+    run(work())
+
+
+@pytest.mark.rule("10.4")
+def test_a_failed_commit_wakes_nobody() -> None:
+    async def work() -> None:
+        room, store = Room(), DurableStore()
+        async with room.open("bob", store=store) as bob:
+            waiting = asyncio.create_task(bob.wait())
+            await turns()
+            bob.arrive(frame_of(), Line())
+            store.failing = "full"
+            await turns()
+            assert not waiting.done()
+            store.failing = ""
+            bob.arrive(frame_of(), Line())
+            assert await waiting is True
+
+    run(work())
+
+
+@pytest.mark.rule("10.4")
+def test_the_end_wakes_whoever_waits() -> None:
+    """`wait` and `wait_for` end without a message; everybody who waits, not one of them."""
+
+    async def work() -> None:
+        async with Room().open("bob") as bob:
+            waiting = [asyncio.create_task(bob.wait()) for _ in range(3)]
+            wanting = asyncio.create_task(bob.wait_for(lambda _: True))
+            await turns()
+            await bob.close()
+            assert await asyncio.gather(*waiting) == [False] * 3
+            assert await wanting is None
+            assert await bob.wait() is False
+            assert await bob.wait_for(lambda _: True) is None
+
+    run(work())
+
+
+@pytest.mark.rule("10.22")
+def test_waiting_for_a_certain_message_takes_none() -> None:
+    async def work() -> None:
+        async with pair(Room(), store=DurableStore()) as (alice, bob):
+            wanting = asyncio.create_task(bob.wait_for(lambda message: message.text == "two"))
+            await sent(alice, "bob", "one")
+            await turns()
+            assert not wanting.done()
+            await sent(alice, "bob", "two")
+            found = await wanting
+            assert found is not None
+            assert found.text == "two"
+            assert texts(bob.peek()) == ["one", "two"]
+            assert await bob.wait_for(lambda message: message.text == "three", 0) is None
+
+    run(work())
+
+
+@pytest.mark.rule("10.22")
+def test_a_message_that_was_waited_for_is_told_whoever_takes_it() -> None:
+    """Also where it is gone again in the step in which it came; but never before it was committed."""
+
+    async def work() -> None:
+        async with pair(Room(), store=DurableStore()) as (alice, bob):
+            wanting = asyncio.create_task(bob.wait_for(lambda message: message.text == "two"))
+            await turns()
+            await sent(alice, "bob", "one")
+            sending = asyncio.create_task(alice.send("bob", "two", summary="s"))
+            while bob.status().queued != 2:
+                await step()
+            assert texts(bob.drain()) == ["one", "two"]
+            await sending
+            found = await wanting
+            assert found is not None
+            assert found.text == "two"
+
+    run(work())
+
+
+@pytest.mark.rule("10.22", "05.27")
+def test_a_message_that_was_lost_with_its_group_was_not_waited_for() -> None:
+    async def work() -> None:
+        room, store = Room(), DurableStore()
+        async with room.open("bob", store=store) as bob:
+            wanting = asyncio.create_task(bob.wait_for(lambda _: True))
+            await turns()
+            bob.arrive(frame_of("lost", "m-1"), Line())
+            store.failing = "full"
+            await turns()
+            store.failing = ""
+            bob.arrive(frame_of("kept", "m-2"), Line())
+            found = await wanting
+            assert found is not None
+            assert found.text == "kept"
+
+    run(work())
+
+
+@pytest.mark.rule("05.27", "11.10")
+def test_what_is_too_old_goes_a_while_after_something_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece of it each time something is written, and once for all that came in between."""
+    delays: list[float] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+
+        def call_later(delay: float, callback: Any, *args: Any, **more: Any) -> asyncio.TimerHandle:
+            delays.append(delay)
+            return later(0, callback, *args, **more)
+
+        room = Room()
+        async with room.open("bob") as bob:
+            monkeypatch.setattr(loop, "call_later", call_later)
+            bob.arrive(frame_of("old", "m-1"), Line())
+            bob.arrive(frame_of("old too", "m-2"), Line())
+            assert delays == [TIDY_SECONDS]
+            await turns()
+            assert texts(bob.peek()) == ["old", "old too"]
+            room.now += 31 * 86_400_000
+            bob.arrive(frame_of("new", "m-3"), Line())
+            await turns()
+            assert texts(bob.peek()) == ["new"]
+            assert states(bob, "m-1")[-1] == "removed"
+            assert delays == [TIDY_SECONDS] * 2
+
+    run(work())
+
+
+@pytest.mark.rule("10.4", "11.1")
+def test_what_is_given_back_wakes_the_next_one_who_waits() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob")
+            lease = bob.take()
+            waiting = asyncio.create_task(bob.wait())
+            await turns()
+            assert not waiting.done()
+            bob.release(lease)
+            assert await waiting is True
+
+    run(work())
+
+
+@pytest.mark.rule("11.1")
+def test_the_loop_over_messages_consumes_each_after_its_body() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            for text in ("one", "two"):
+                await sent(alice, "bob", text)
+            seen: list[Message] = []
+            async for message in bob.messages():
+                assert states(bob, message.msg_id)[-1] == "leased"
+                if seen:
+                    assert states(bob, seen[-1].msg_id)[-1] == "consumed"
+                seen.append(message)
+                if len(seen) == 2:
+                    await sent(alice, "bob", "last")
+                if len(seen) == 3:
+                    break
+            assert texts(seen) == ["one", "two", "last"]
+            await until(bob.peek)
+            [again] = bob.drain()
+            assert (again.text, again.redelivered) == ("last", True)
+
+    run(work())
