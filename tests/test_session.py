@@ -1191,3 +1191,163 @@ def test_the_loop_over_messages_consumes_each_after_its_body() -> None:
             assert (again.text, again.redelivered) == ("last", True)
 
     run(work())
+
+
+@pytest.mark.rule("11.1")
+def test_a_body_that_fails_gives_its_message_back() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob")
+
+            async def body() -> None:
+                async for _ in bob.messages():
+                    raise LookupError("the loop could not use it")
+
+            with pytest.raises(LookupError):
+                await body()
+            await until(bob.peek)
+            assert [(message.text, message.redelivered) for message in bob.drain()] == [("hello", True)]
+
+    run(work())
+
+
+def test_the_loop_over_messages_ends_with_the_session() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob")
+            seen: list[str] = []
+
+            async def body() -> None:
+                async for message in bob.messages():
+                    seen.append(message.text)
+
+            looping = asyncio.create_task(body())
+            await until(lambda: seen)
+            await bob.close()
+            await looping
+            assert seen == ["hello"]
+
+    run(work())
+
+
+# ── being somebody ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.3", "02.4")
+def test_renaming() -> None:
+    """A name that is free; the same one; one that is taken, of which it gets a variant; the journal follows."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            assert bob.rename("bob") == "bob"
+            assert bob.record.former_names == ()
+            assert bob.rename("robert") == "robert"
+            assert bob.rename("Alice") == "Alice-2"
+            assert (bob.name, alice.name) == ("Alice-2", "alice")
+            receipt = await sent(alice, "robert")
+            assert receipt.to.name == "Alice-2"
+            with bob.reading() as store:
+                assert {step.where for step in store.steps(receipt.msg_id)} == {"Alice-2"}
+
+    run(work())
+
+
+@pytest.mark.rule("02.2")
+@pytest.mark.parametrize("name", ["", "main", "a/b", "x@y", "-"])
+def test_a_bad_name_changes_nothing(name: str) -> None:
+    async def work() -> None:
+        async with Room().open("bob") as bob:
+            with pytest.raises(InvalidName):
+                bob.rename(name)
+            assert bob.name == "bob"
+
+    run(work())
+
+
+@pytest.mark.rule("10.27", "10.30")
+def test_status_says_what_it_knows() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await sent(alice, "bob")
+            bob.found("The disk looks tired.")
+            bob.count("nonsense")
+            status = bob.status()
+            assert (status.name, status.ref, status.session_id) == ("bob", bob.ref, bob.id)
+            assert (status.peer_address, status.queued) == (bob.address, 1)
+            assert status.problems == ("The disk looks tired.",)
+            assert status.counts == {"nonsense": 1}
+            assert (status.inbound, status.inbound_scope) == (None, "default")
+            assert repr(bob) == f"<Session bob [{bob.ref}] 1 waiting>"
+            assert bob.closed is False
+
+    run(work())
+
+
+def test_the_end_can_be_said_twice_and_everything_says_so() -> None:
+    async def work() -> None:
+        async with pair(Room()) as (alice, bob):
+            await asyncio.gather(bob.close(), bob.close())
+            await bob.close()
+            assert (bob.closed, repr(bob)) == (True, f"<Session bob [{bob.ref}] closed>")
+            calls = (bob.peek, bob.take, bob.drain, lambda: bob.rename("x"))
+            for call in calls:
+                with pytest.raises(SessionClosed):
+                    call()
+            with pytest.raises(SessionClosed):
+                await bob.send("alice", "x", summary="s")
+            with pytest.raises(SessionClosed), bob.reading():
+                pass
+            assert [row.name for row in alice.directory.rows().rows] == ["alice"]
+
+    run(work())
+
+
+@pytest.mark.rule("05.29")
+def test_leaving_needs_no_event_loop() -> None:
+    """What a signal handler does: the record goes at once, and what was open is forgotten, not committed."""
+    room, store = Room(), DurableStore()
+
+    async def work() -> None:
+        async with room.open("bob", store=store) as bob:
+            bob.arrive(frame_of(), Line())
+            bob.leave()
+            assert room.gathering.records == {}
+            assert store.events == []
+            assert not store.pending
+
+    run(work())
+
+
+# ── the public way in ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.3")
+def test_sessions_of_one_process_by_the_public_door() -> None:
+    """`open_in_memory`: messages cross, names are taken once, an end frees them."""
+
+    async def work() -> None:
+        here = Gathering()
+        async with open_in_memory("alice", here) as alice, open_in_memory("bob", here) as bob:
+            await sent(alice, "bob", "hello")
+            [message] = bob.drain()
+            assert (message.text, message.origin.name, message.origin.verified) == ("hello", "alice", True)
+            async with open_in_memory("Bob", here) as second:
+                assert second.name == "Bob-2"
+        async with open_in_memory("bob", here) as again:
+            assert again.name == "bob"
+            with pytest.raises(InvalidName):
+                async with open_in_memory("user", here):
+                    pass
+
+    run(work())
+
+
+def test_a_refusal_of_the_call_itself_is_the_contracts() -> None:
+    """The first stage is `core.contract`'s, and every caller goes through it."""
+
+    async def work() -> None:
+        async with pair(Room()) as (alice, _bob):
+            raw: dict[str, object] = {"to": "*", "message": "x", "summary": "s"}
+            assert await alice.send_call(raw) == contract.validate(raw, contract.Caller(kind="main"))
+
+    run(work())
