@@ -582,3 +582,396 @@ def test_the_control_socket_closes_without_waiting_for_those_who_listen(tmp_path
 
 
 # ── sending ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("10.2", "10.23", "01.31")
+def test_sending(tmp_path: Path) -> None:
+    """The result as a document and in words; the default summary; the text byte for byte."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            document = await desk.document("send", "alice", "first line\n\n  rest", "--in-reply-to", "m-7")
+            assert document["status"] == "queued"
+            assert document["to"]["name"] == "alice"
+            assert "m-7" in document["warnings"][0]
+            code, out, err = await desk.answer("send", "alice", "x", "--summary", "given", "--msg-id", "m-9")
+            assert (code, err) == (0, "")
+            assert out.startswith("queued: ")
+            assert "id m-9, to alice [" in out
+            first, second = alice.drain()
+            assert (first.summary, first.text, first.in_reply_to) == (
+                "first line",
+                "first line\n\n  rest",
+                "m-7",
+            )
+            assert (second.summary, second.msg_id) == ("given", "m-9")
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.2")
+@pytest.mark.parametrize(
+    ("stdin", "text"),
+    [("hello\n", "hello"), ("hello\n\n", "hello\n"), (" \thello", " \thello"), ("a\r\n", "a\r"), ("-", "-")],
+)
+def test_standard_input_is_the_text_but_for_one_final_newline(tmp_path: Path, stdin: str, text: str) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            await desk.document("send", "alice", "-", "--summary", "s", stdin=stdin)
+            assert texts(alice.drain()) == [text]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("01.19", "01.12", "10.2")
+def test_a_standard_input_that_is_too_large_or_empty(tmp_path: Path) -> None:
+    """One that was not even handed over is refused with its size; an empty one is no message."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            error = (await desk.document("send", "alice", "-", stdin=20_000_000, code=1))["error"]
+            assert (error["code"], "20,000,000" in error["message"]) == ("message_too_large", True)
+            for stdin in ("", "\n", None):
+                error = (await desk.document("send", "alice", "-", stdin=stdin, code=1))["error"]
+                assert error["code"] == "message_missing"
+            assert alice.peek() == []
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.2")
+def test_a_dash_behind_the_bare_dashes_is_a_text(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            assert (await desk.answer("send", "alice", "--", "-"))[0] == 0
+            assert texts(alice.drain()) == ["-"]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.23", "10.37", "01.30")
+@pytest.mark.parametrize(
+    ("to", "code", "ends"),
+    [("nobody", "not_found", 3), ("api", "ambiguous", 4), ("*", "broadcast_unsupported", 1)],
+)
+def test_a_refusal_names_candidates_and_ends_with_its_code(
+    tmp_path: Path, to: str, code: str, ends: int
+) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("api-worker"), desk.room.open("api-writer"):
+            error = (await desk.document("send", to, "x", code=ends))["error"]
+            assert error["code"] == code
+            names = [near["name"] for near in error["candidates"]]
+            assert names == (["api-worker", "api-writer"] if code == "ambiguous" else [])
+            got, out, err = await desk.answer("send", to, "x")
+            assert (got, out, err.splitlines()[0]) == (ends, "", code)
+            assert err.count("api-w") >= len(names)
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.22", "11.1")
+def test_waiting_for_a_reply(tmp_path: Path) -> None:
+    """The answer is printed and consumed; what else came stays."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            asking = asyncio.create_task(desk.document("send", "alice", "ready?", "--wait-reply", "30"))
+            await until(alice.peek)
+            [question] = alice.drain()
+            await sent(alice, "bob", "to another question", in_reply_to="m-0")
+            await sent(alice, "bob", "yes", in_reply_to=question.msg_id)
+            document = await asking
+            assert (document["status"], document["reply"]["text"]) == ("queued", "yes")
+            assert texts(desk.session.peek()) == ["to another question"]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.22", "10.37")
+def test_waiting_for_a_reply_in_words_and_in_vain(tmp_path: Path) -> None:
+    """The receipt is printed before the waiting; out of time is 3, with a null in the document."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice"):
+            client = await desk.client()
+            await client.ask("send", "alice", "ready?", "--wait-reply", "0")
+            await client.taken()
+            kind, _, out, _ = await client.frame()
+            assert (kind, out.startswith("queued: ")) == ("part", True)
+            assert await client.frame() == ("done", 3, "No answer within 0 seconds.\n", "")
+            document = await desk.document("send", "alice", "again?", "--wait-reply", "0", code=3)
+            assert (document["status"], document["reply"]) == ("queued", None)
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.22")
+def test_a_reply_that_another_reader_took_is_shown_all_the_same(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            asking = asyncio.create_task(desk.document("send", "alice", "ready?", "--wait-reply", "30"))
+            await until(alice.peek)
+            await turns()
+            reply = frame_of("yes", "m-1", address=alice.address, name="alice")
+            desk.session.arrive(reply, desk.room.line_from(alice))
+            assert texts(desk.session.drain()) == ["yes"]  # in the step in which it came
+            assert (await asking)["reply"]["text"] == "yes"
+            assert desk.session.peek() == []
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.22", "03.8")
+def test_what_another_sent_under_the_id_of_the_reply_is_not_lost(tmp_path: Path) -> None:
+    """Ids are each sender's own: the reply is shown, the other message stays."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            arrives(desk, "from a stranger", "same-id")
+            asking = asyncio.create_task(desk.document("send", "alice", "ready?", "--wait-reply", "30"))
+            await until(alice.peek)
+            await sent(alice, "bob", "yes", msg_id="same-id")
+            assert (await asking)["reply"]["text"] == "yes"
+            assert texts(desk.session.peek()) == ["from a stranger", "yes"]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.22", "11.1")
+def test_a_reply_that_cannot_be_printed_goes_back(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            client = await desk.client()
+            await client.ask("send", "alice", "ready?", "--wait-reply", "30", "--json")
+            await client.taken()
+            await until(alice.peek)
+            await sent(alice, "bob", "yes")
+            assert (await client.frame())[0] == "confirm"
+            client.close()
+            await until(desk.session.peek)
+            assert [message.redelivered for message in desk.session.peek()] == [True]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("05.23", "01.31")
+def test_an_unknown_outcome_ends_with_1_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice"):
+            monkeypatch.setattr(desk.room.hub, "carry", lambda target, line, channel: channel.close())  # pyright: ignore
+            document = await desk.document("send", "alice", "x", "--wait-reply", "30", code=1)
+            assert document["status"] == "unknown"
+            assert "reply" not in document
+
+    at_desk(tmp_path, work)
+
+
+SENT = Receipt(status="queued", msg_id="m-1", to=Party(name="bob", ref=ref_of("bob-id")), note="n")
+
+
+@pytest.mark.rule("10.22")
+@given(
+    st.sampled_from(["bob-id", "other-id"]),
+    st.booleans(),
+    st.sampled_from([None, "m-1", "m-2"]),
+    st.integers(-2, 2),
+)
+def test_which_message_is_the_reply(identity: str, verified: bool, answers: str | None, later: int) -> None:
+    """From that identity, verified; naming the message, or naming none and not older than it."""
+    origin = Origin(kind="peer", identity=identity, verified=verified, name="bob")
+    message = Message(msg_id="r", text="t", origin=origin, received_at=NOW + later, in_reply_to=answers)
+    expected = identity == "bob-id" and verified and (answers == "m-1" or (answers is None and later >= 0))
+    assert replies(SENT, NOW)(message) is expected
+
+
+# ── the other verbs ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("10.6", "10.27", "10.30")
+def test_status(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        arrives(desk, "one", "m-1")
+        document = await desk.document("status")
+        assert (document["name"], document["queued"], document["held"], document["off"]) == ("bob", 1, 0, [])
+        assert document["inbound"] == {"value": None, "scope": "default"}
+        code, out, _ = await desk.answer("status")
+        assert code == 0
+        assert f"bob [{desk.session.ref}]" in out
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.7", "02.3", "10.29")
+def test_rename(tmp_path: Path) -> None:
+    """The new name; a variant is said, and a name in another form of writing is none."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice"):
+            assert await desk.answer("rename", "robert") == (0, "bob is now robert.\n", "")
+            assert await desk.answer("rename", "ｒｏｂ") == (0, "robert is now rob.\n", "")
+            code, out, _ = await desk.answer("rename", "alice")
+            assert (code, out) == (0, "rob is now alice-2.\nA live session has the name alice.\n")
+            assert (await desk.document("rename", "bob"))["name"] == "bob"
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.9", "10.29")
+@pytest.mark.parametrize("forget", [False, True])
+def test_close_answers_and_then_ends_the_session(tmp_path: Path, forget: bool) -> None:
+    async def work(desk: Desk) -> None:
+        document = await desk.document("close", *(["--forget"] if forget else []))
+        assert document == {"session_id": desk.session.id, "expired": 0}
+        assert desk.finished == [forget]
+        assert (await desk.answer("close"))[1] == "bob has ended.\n"
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.9")
+def test_close_does_not_end_what_a_command_or_a_program_holds(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        assert (await desk.document("close", code=1))["error"]["code"] == "session_in_use"
+        assert desk.finished == []
+
+    at_desk(tmp_path, work, closable=False)
+
+
+@pytest.mark.rule("10.1", "10.24", "01.29")
+def test_list(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice"), desk.room.open("carol"):
+            document = await desk.document("list")
+            assert document["self"]["name"] == "bob"
+            assert [row["name"] for row in document["rows"]] == ["alice", "carol"]
+            document = await desk.document("list", "CAR", "--kind", "session", "--limit", "1")
+            assert [row["name"] for row in document["rows"]] == ["carol"]
+            assert (await desk.document("peers", "--limit", "1"))["left_out"] == 1
+            code, out, _ = await desk.answer("list")
+            assert code == 0
+            assert out.startswith("This session is bob [")
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.1")
+def test_watching_prints_the_list_when_it_changed_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "WATCH_SECONDS", 0)
+
+    async def work(desk: Desk) -> None:
+        looks: list[int] = []
+        rows = desk.session.directory.rows
+
+        def looked() -> Any:
+            looks.append(1)
+            return rows()
+
+        monkeypatch.setattr(desk.session.directory, "rows", looked)
+        client = await desk.client()
+        await client.ask("list", "--watch", "--json")
+        await client.taken()
+        assert json.loads((await client.frame())[2])["rows"] == []
+        await until(lambda: len(looks) > 5)
+        async with desk.room.open("alice"):
+            kind, _, out, _ = await client.frame()
+            assert (kind, [row["name"] for row in json.loads(out)["rows"]]) == ("part", ["alice"])
+        assert json.loads((await client.frame())[2])["rows"] == []
+        client.close()
+        await until(lambda: not desk.control._running)  # pyright: ignore[reportPrivateUsage]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.12", "10.28", "10.37")
+def test_trace(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        arrives(desk, "one", "m-1")
+        document = await desk.document("trace", "m-1")
+        assert [step["state"] for step in document["steps"]] == ["received", "accepted"]
+        assert document["steps"][0]["at"] == "2026-11-30T10:15:02.123Z"
+        assert (await desk.answer("trace", "m-1", "--mermaid"))[1].startswith("sequenceDiagram\n")
+        assert "accepted" in (await desk.answer("trace", "m-1"))[1]
+        assert (await desk.document("trace", "m-2", code=3))["error"]["code"] == "unknown_message"
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.13", "10.37")
+def test_log(tmp_path: Path) -> None:
+    """By text, peer, time and number; nothing found is 3."""
+
+    async def work(desk: Desk) -> None:
+        arrives(desk, "the column is tenant_id", "m-1")
+        desk.room.now += 60_000
+        arrives(desk, "something else", "m-2")
+
+        async def ids(*argv: str, code: int = 0) -> list[str]:
+            rows = (await desk.document("log", *argv, code=code))["rows"]
+            return list(dict.fromkeys(row["msg_id"] for row in rows))
+
+        assert await ids() == ["m-1", "m-2"]
+        assert await ids("tenant_id") == ["m-1"]
+        assert await ids("--since", "10s") == ["m-2"]
+        assert await ids("--until", "10s") == ["m-1"]
+        assert await ids("--limit", "1") == ["m-2"]
+        assert await ids("--peer", "process:4000:stranger") == ["m-1", "m-2"]
+        assert await ids("--peer", "nobody", code=3) == []
+        assert await desk.answer("log", "no such words") == (3, "Nothing found.\n", "")
+        assert (await desk.document("log", "--since", "yesterday", code=2))["error"]["code"] == "usage"
+        assert "tenant_id" not in (await desk.answer("log"))[1]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.13")
+def test_following_the_log_prints_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First what there is, then each step once; also where the search found nothing at first."""
+    monkeypatch.setattr(control_module, "WATCH_SECONDS", 0)
+
+    async def work(desk: Desk) -> None:
+        async def next_ids(client: Client) -> list[str]:
+            return [row["msg_id"] for row in json.loads((await client.frame())[2])["rows"]]
+
+        arrives(desk, "old", "m-0")
+        desk.room.now += 60_000
+        everything, recent, few = [await desk.client() for _ in range(3)]
+        await everything.ask("log", "--follow", "--json")
+        await recent.ask("log", "--since", "10s", "--follow", "--json")
+        await few.ask("log", "wanted", "--limit", "1", "--follow", "--json")
+        for client in (everything, recent, few):
+            await client.taken()
+        assert await next_ids(everything) == ["m-0", "m-0"]
+        await turns(100)
+        arrives(desk, "wanted", "m-1")
+        arrives(desk, "else", "m-2")
+        assert await next_ids(everything) == ["m-1", "m-1", "m-2", "m-2"]
+        assert await next_ids(recent) == ["m-1", "m-1", "m-2", "m-2"]
+        assert [await next_ids(few), await next_ids(few)] == [["m-1"], ["m-1"]]
+        arrives(desk, "wanted too", "m-3")
+        assert [await next_ids(few), await next_ids(few)] == [["m-3"], ["m-3"]]
+
+    at_desk(tmp_path, work)
+
+
+def test_every_verb_is_served_and_documented() -> None:
+    assert {name for name in VERBS if not VERBS[name].__doc__} == set()
+
+
+@pytest.mark.rule("05.27", "11.1")
+def test_over_a_store_that_commits_in_its_own_time(tmp_path: Path) -> None:
+    """Taken in the step of the arrival: committed, acknowledged, handed out."""
+    store = DurableStore()
+
+    async def work(desk: Desk) -> None:
+        line = Line(log=store.events)
+        desk.session.arrive(frame_of("one", "m-1"), line)
+        document = await desk.document("inbox", "--take")
+        assert [message["text"] for message in document["messages"]] == ["one"]
+        assert line.statuses == ["queued"]
+
+    at_desk(tmp_path, work, store=store)
