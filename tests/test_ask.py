@@ -582,3 +582,166 @@ def test_another_users_process_is_not_spoken_to(tmp_path: Path) -> None:
     """The file is ours and the folder is ours, but the one who listens is not."""
     with listening(tmp_path / "x", OTHER_UID), pytest.raises(ask.Unanswered):
         ask.dial(str(tmp_path / "x"))
+
+
+@pytest.mark.rule("05.6", "11.11")
+@pytest.mark.parametrize("form", ["loose", "symlink", "file", pytest.param("foreign", marks=needs_root)])
+def test_a_socket_that_must_not_be_trusted_is_not_dialled(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "x"
+    with listening(path):
+        if form == "loose":
+            path.chmod(0o660)
+        elif form == "foreign":
+            os.chown(path, OTHER_UID, OTHER_UID)
+        elif form == "symlink":
+            (tmp_path / "link").symlink_to(path)
+            path = tmp_path / "link"
+        else:
+            path = tmp_path / "file"
+            put(path, "")
+        with pytest.raises(ask.Unanswered):
+            ask.dial(str(path))
+
+
+# ── the command itself ───────────────────────────────────────────────────────────────────────────
+
+PLAIN = "import sys; from postroom import ask; code = ask.main(sys.argv[1:]); sys.exit(99 if code is None else code)"
+
+WITHOUT_C = "import sys; sys.modules.update(dict.fromkeys(('_json', '_sha256', '_sha2'))); " + PLAIN
+"""As on an interpreter that lacks what lies beneath `json` and `hashlib`."""
+
+
+async def command(desk: Desk, *argv: str, program: str = PLAIN, **more: Any) -> asyncio.subprocess.Process:
+    """Starts a command that means bob, by his socket and his child's token."""
+    sock = Path(desk._path.replace(".ctl.sock", ".sock"))  # pyright: ignore[reportPrivateUsage]
+    put(sock, "")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("POSTROOM_")}
+    options: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", program, *argv),
+        env={**kept, "POSTROOM_SOCKET": str(sock), "POSTROOM_TOKEN": "e" * 32},
+        **(options | more),
+    )
+
+
+@pytest.mark.rule("10.21", "12.16")
+@pytest.mark.parametrize("program", [PLAIN, WITHOUT_C], ids=["C modules", "without them"])
+def test_a_command_with_and_without_the_modules_beneath(tmp_path: Path, program: str) -> None:
+    """The whole way: socket, request, answer, exit code; and the claim of a name."""
+
+    async def work(desk: Desk) -> None:
+        async with desk.room.open("alice") as alice:
+            process = await command(desk, "send", "alice", 'ä "x"', "--json", program=program)
+            out, err = await process.communicate()
+            assert (process.returncode, err) == (0, b"")
+            assert json.loads(out)["status"] == "queued"
+            assert [message.text for message in alice.drain()] == ['ä "x"']
+
+    at_desk(tmp_path, work)
+
+
+def test_without_the_modules_beneath_a_name_is_found_too(state: Path) -> None:
+    program = WITHOUT_C.replace("code = ask.main(sys.argv[1:])", "print(ask.holder(*sys.argv[1:])); code = 0")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(state), "BOB the 2nd"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout == f"{FIRST}\n"
+
+
+@pytest.mark.rule("11.1", "11.4", "10.37")
+def test_a_reader_that_has_gone_gives_everything_back(tmp_path: Path) -> None:
+    """`postroom inbox --take | true`: the write fails, the exit code is 1, and the message waits, marked."""
+
+    async def work(desk: Desk) -> None:
+        arrives(desk, "one", "m-1")
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        process = await command(desk, "inbox", "--take", stdout=write_end)
+        os.close(write_end)
+        _, err = await process.communicate()
+        assert (process.returncode, err) == (1, b"")
+        await until(desk.session.peek)
+        assert [message.redelivered for message in desk.session.peek()] == [True]
+        assert "consumed" not in states(desk.session, "m-1")
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.37", "10.4")
+def test_an_interrupt_ends_the_waiting_with_130(tmp_path: Path) -> None:
+    """Nothing is printed, nothing is taken, and the session notices that nobody waits any more."""
+
+    async def work(desk: Desk) -> None:
+        process = await command(desk, "wait")
+        await until(lambda: desk.control._running)  # pyright: ignore[reportPrivateUsage]
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+        assert (process.returncode, out, err) == (130, b"", b"")
+        await until(lambda: not desk.control._running)  # pyright: ignore[reportPrivateUsage]
+        arrives(desk, "one", "m-1")
+        assert [message.redelivered for message in desk.session.peek()] == [False]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("11.1", "11.4")
+def test_a_command_that_is_killed_gives_everything_back(tmp_path: Path) -> None:
+    """SIGKILL while it waits; the message that then comes was not handed to it."""
+
+    async def work(desk: Desk) -> None:
+        process = await command(desk, "inbox", "--follow")
+        await until(lambda: desk.control._running)  # pyright: ignore[reportPrivateUsage]
+        process.kill()
+        await process.communicate()
+        await until(lambda: not desk.control._running)  # pyright: ignore[reportPrivateUsage]
+        arrives(desk, "one", "m-1")
+        assert states(desk.session, "m-1") == ["received", "accepted"]
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.37")
+def test_a_command_in_a_folder_that_has_gone(tmp_path: Path) -> None:
+    """Where the caller stands does not matter."""
+
+    async def work(desk: Desk) -> None:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        program = f"import os; os.rmdir({str(gone)!r}); " + PLAIN
+        process = await command(desk, "status", program=program, cwd=gone)
+        out, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert b"bob" in out
+
+    at_desk(tmp_path, work)
+
+
+@pytest.mark.rule("10.21", "10.38")
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["--help"], ["open"], ["demo"], ["close"], ["nonsense"], ["--session", "x"], ["send", "--help"]],
+)
+def test_everything_else_is_left_to_the_whole_command_line(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other commands, and any command where no session is meant."""
+    monkeypatch.setattr(ask.posix, "environ", {b"POSTROOM_HOME": b"/nonexistent"})
+    assert ask.main(argv) is None
+
+
+@pytest.mark.rule("10.38")
+def test_what_cannot_be_reached_is_left_to_the_whole_command_line(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens any more; a value in the environment that is no UTF-8."""
+    monkeypatch.setattr(ask.posix, "environ", {b"POSTROOM_HOME": str(state).encode()})
+    assert ask.main(["--session", FIRST, "status"]) is None
+    monkeypatch.setattr(ask.posix, "environ", {b"POSTROOM_HOME": b"/\xff"})
+    assert ask.main(["--session", FIRST, "status"]) is None
