@@ -593,3 +593,90 @@ def test_a_socket_folder_that_becomes_unfit_is_said_until_it_is_mended(
 
 
 # ── where sockets lie ────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def opened(desk: Desk, name: str, environ: dict[str, str]) -> Generator[dict[str, Any]]:
+    """A session with its own runtime folder, closed afterwards, so that nothing stays outside this desk."""
+    document = desk.open(name, environ=environ)
+    try:
+        yield document
+    finally:
+        desk.ok("--session", document["session_id"], "close")
+        wait_until(lambda: not running(document["pid"]))
+        assert not os.path.lexists(document["socket"])
+
+
+@pytest.mark.rule("05.5", "05.6", "05.7")
+@pytest.mark.parametrize("form", forms("0777", "foreign", "symlink", "missing", "long"))
+def test_a_runtime_folder_that_is_unfit_is_passed_over_aloud(
+    desk: Desk, bob: dict[str, Any], form: str
+) -> None:
+    """The fallback is used, `status` says what was passed over and why, and others reach the session there."""
+    runtime = desk.folder / ("r" * 120 if form == "long" else "runtime")
+    runtime.mkdir(mode=0o700)
+    name = f"carol {form}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove, runtime)
+        if form == "symlink":  # of a folder above it is its target that counts
+            (desk.folder / "loose").mkdir()
+            (desk.folder / "loose").chmod(0o777)
+            stack.callback(remove, desk.folder / "loose")
+            stack.enter_context(planted(desk, "symlink", runtime, desk.folder / "loose"))
+        elif form != "long":
+            stack.enter_context(planted(desk, form, runtime))
+        document = stack.enter_context(opened(desk, name, {"XDG_RUNTIME_DIR": str(runtime)}))
+        assert Path(document["socket"]).parent.parent == Path("/tmp")
+        assert Path(document["socket"]).parent.name.startswith(f"postroom-{os.geteuid()}")
+        [problem] = desk.ok("--session", name, "status")["problems"]
+        assert f"{runtime}/postroom was passed over" in problem
+        said(form, problem, symlink="others may write in it", long="103 is the limit")
+        desk.send("bob", name, TEXT)
+        [got] = desk.take(name)
+        desk.send(name, got["from"]["address"], "yes")
+        assert [message["text"] for message in desk.take("bob")] == ["yes"]
+
+
+@pytest.mark.rule("05.6", "05.29", "01.31")
+def test_without_any_folder_for_sockets_a_session_runs_without_inbox_and_says_so(
+    desk: Desk, bob: dict[str, Any]
+) -> None:
+    """It is listed as one that cannot receive, it sends one-way, and commands say why they do not reach it."""
+    del bob
+    loose = desk.folder / "loose"
+    loose.mkdir()
+    loose.chmod(0o777)
+    environ = {**desk.environ, "XDG_RUNTIME_DIR": str(loose)}
+    with subprocess.Popen(
+        [sys.executable, "-P", str(PARTIES / "mute.py"), "mute", str(loose)],
+        env=environ,
+        cwd=desk.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as mute:
+        assert mute.stdin is not None
+        assert mute.stdout is not None
+        status = json.loads(mute.stdout.readline())
+        assert status["address"] is None
+        assert "no inbox" in " ".join(status["problems"])
+        assert f"{loose}/postroom was passed over: {loose}: others may write in it" in " ".join(
+            status["problems"]
+        )
+        rows = {row["name"]: row["condition"] for row in desk.ok("list")["rows"]}
+        assert rows == {"alice": "", "bob": "", "mute": "cannot receive messages"}
+        assert desk.refused("--session", "alice", "send", "mute", TEXT)["code"] == "peer_unavailable"
+        said_later = desk.ok("--session", "mute", "status", environ=environ)
+        assert said_later["peer_address"] is None
+        assert f"{loose}: others may write in it" in " ".join(said_later["problems"])
+        error = desk.refused("--session", "mute", "inbox", environ=environ)
+        assert (error["code"], "without an inbox" in error["message"]) == ("no_session", True)
+        assert f"{loose}: others may write in it" in error["message"]
+        mute.stdin.write("bob\n")
+        assert any("answer" in warning for warning in json.loads(mute.stdout.readline()))
+        mute.stdin.close()
+        assert mute.wait(SECONDS) == 0
+    remove(loose)
+    [got] = desk.take("bob")
+    assert (got["text"], got["from"]["address"], got["from"]["verified"]) == ("one way", None, False)
