@@ -192,7 +192,7 @@ def test_a_request_is_taken_at_once_answered_and_the_connection_closed(tmp_path:
     at_desk(tmp_path, work)
 
 
-@pytest.mark.rule("10.21", "11.14")
+@pytest.mark.rule("10.21")
 def test_a_request_may_come_in_any_pieces(tmp_path: Path) -> None:
     """Byte by byte, with blank lines in between."""
 

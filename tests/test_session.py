@@ -694,7 +694,7 @@ def test_many_sends_to_one_target_keep_their_order() -> None:
     run(work())
 
 
-@pytest.mark.rule("11.2", "05.27")
+@pytest.mark.rule("05.27")
 def test_a_sender_whose_own_store_fails_sends_all_the_same() -> None:
     """The message arrives and the receipt says so; what could not be written down is counted."""
 

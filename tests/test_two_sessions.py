@@ -111,6 +111,7 @@ def test_an_outsider_sends_without_a_reply_path(pair: Desk) -> None:
     assert any("answer" in warning for warning in sent["warnings"])
     [got] = pair.take("bob")
     assert (got["text"], got["from"]["address"], got["from"]["verified"]) == ("from a script", None, False)
+    assert (got["from"]["name"], got["from"]["class"]) == (None, None)
 
 
 @pytest.mark.rule("11.4", "05.12", "02.13")

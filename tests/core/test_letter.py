@@ -79,10 +79,10 @@ def test_what_was_written_comes_back_as_that_message(text: str, priority: str, a
     """Through the wire and back: the same text, whatever is in it; who it is from the caller decides."""
     frame = wire.decode(sent(text, priority=priority, acknowledge=acknowledge)[:-1])
     assert isinstance(frame, wire.UserFrame)
-    message = message_of(wire.claims(frame), msg_id="m-1", origin=ALICE, at=NOW + 5)
+    message = message_of(wire.claims(frame), msg_id="m-1", origin=ALICE, at=NOW + 5_000)
     assert message.text == text
     assert message.origin is ALICE
-    assert (message.msg_id, message.received_at, message.state) == ("m-1", NOW + 5, "accepted")
+    assert (message.msg_id, message.received_at, message.state) == ("m-1", NOW + 5_000, "accepted")
     assert (message.summary, message.sent_at, message.in_reply_to, message.priority, message.hop_chain) == (
         "schema",
         "2026-11-30T10:15:02Z",

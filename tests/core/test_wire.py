@@ -550,6 +550,7 @@ def test_report_45_the_limit_counts_characters(
 
 @pytest.mark.rule("05.14")
 def test_report_45_ten_megabytes_with_their_newline_in_one_read_are_refused() -> None:
+    assert MAX_LINE == 1_048_576
     reader = LineReader()
     with pytest.raises(LineTooLong, match="1,048,576"):
         reader.feed(b"x" * 10_000_000 + b"\n")

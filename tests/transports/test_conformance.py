@@ -285,7 +285,16 @@ def test_lines_to_a_peer_that_does_not_acknowledge_arrive_in_order_too(rig: Rig)
         alice = rig.end("alice")
         ids = [f"m{number}" for number in range(20)]
         outcomes = await asyncio.gather(
-            *[alice.send(address, line(one, ack=False), msg_id=one, acknowledged=False) for one in ids]
+            *[
+                # The first is large: the others would overtake it, did they not wait for their turn.
+                alice.send(
+                    address,
+                    line(one, "x" * (900_000 if one == "m0" else 1), ack=False),
+                    msg_id=one,
+                    acknowledged=False,
+                )
+                for one in ids
+            ]
         )
         assert recorder.ids == ids
         assert outcomes == [Outcome(status="written")] * 20
