@@ -589,3 +589,160 @@ def test_report_21_a_namespace_that_maps_nobody_says_so(desk: Desk) -> None:
 
 
 # ── what was sent, and what becomes of it ────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("11.1", "11.4", "10.3", "10.25")
+def test_report_26_what_was_only_seen_is_still_there_after_a_crash(desk: Desk) -> None:
+    """Looked at, or taken by a reader that never confirmed: after the crash it waits, marked where it was handed out."""
+    desk.open("alice")
+    bob = desk.open("bob")
+    desk.send("alice", "bob", "looked at")
+    assert [one["text"] for one in desk.ok("--session", "bob", "inbox")["messages"]] == ["looked at"]
+    desk.kill(bob)
+    bob = desk.open(None, "--resume", bob["session_id"])
+    [got] = desk.ok("--session", "bob", "inbox")["messages"]
+    assert (got["state"], got["redelivered"]) == ("accepted", False)
+
+    # A reader is handed it and says nothing; then the session is killed with the message under that lease.
+    token = (sessions(desk) / bob["session_id"] / "client.token").read_text().split("\n")[0]
+    with Raw(control_path(bob)) as door:
+        door.say(
+            {"type": "auth", "token": token},
+            {"argv": ["inbox", "--take", "--json"], "stdin": None, "cwd": "/"},
+        )
+        wait_until(lambda: desk.ok("--session", "bob", "status")["queued"] == 0)
+        desk.kill(bob)
+    bob = desk.open(None, "--resume", bob["session_id"])
+    [got] = desk.take("bob")
+    assert (got["text"], got["redelivered"]) == ("looked at", True)
+    desk.kill(bob)
+    desk.open(None, "--resume", bob["session_id"])
+    assert desk.take("bob") == []
+
+
+@pytest.mark.rule("03.8", "11.5", "11.1", "10.28")
+def test_report_30_one_id_is_one_message(desk: Desk) -> None:
+    """Sent four times, across a consumption and a restart of the receiver: handed out once, the repeats counted."""
+    alice, bob = desk.open("alice"), desk.open("bob")
+    del alice
+    sent = desk.send("alice", "bob", TEXT)["msg_id"]
+    again = ("--session", "alice", "send", "bob", TEXT, "--msg-id", sent)
+    assert desk.ok(*again)["status"] == "queued"
+    assert texts(desk, "bob") == [TEXT]
+    assert desk.ok(*again)["status"] == "queued"
+    desk.kill(bob)
+    desk.open(None, "--resume", bob["session_id"])
+    assert desk.ok(*again)["status"] == "queued"
+    other = desk.ok("--session", "alice", "send", "bob", "another text", "--msg-id", sent)
+    assert other["status"] == "queued"
+    assert texts(desk, "bob") == []
+    steps = [step for step in desk.ok("trace", sent)["steps"] if step["where"] == "bob"]
+    assert [step["state"] for step in steps].count("consumed") == 1
+    repeats = [step["detail"] for step in steps if step["state"] == "duplicate"]
+    assert len(repeats) == 4
+    assert ["id-reuse" in detail for detail in repeats] == [False, False, False, True]
+    # The same id from somebody else is a new message.
+    desk.open("carol")
+    assert desk.ok("--session", "carol", "send", "bob", "mine", "--msg-id", sent)["status"] == "queued"
+    assert texts(desk, "bob") == ["mine"]
+
+
+@pytest.mark.rule("05.18", "05.23", "11.5", "01.31", "11.2")
+def test_report_38_a_receiver_that_does_not_answer_leaves_the_outcome_unknown(desk: Desk) -> None:
+    """Stopped in the middle: `unknown` with the id and exit code 1, small or large; sent again it is one message."""
+    for name in ("alice", "carol"):
+        desk.open(name)
+    bob = desk.open("bob")
+    large = "x" * 900_000
+    os.kill(bob["pid"], signal.SIGSTOP)
+    try:
+        small = desk.start("--session", "alice", "send", "bob", TEXT, "--json")
+        words = desk.start("--session", "alice", "send", "bob", "in words")
+        big = desk.run("--session", "carol", "send", "bob", "-", "--json", stdin=large)
+        out_small, err_small = small.communicate(timeout=SECONDS)
+        out_words, _ = words.communicate(timeout=SECONDS)
+    finally:
+        os.kill(bob["pid"], signal.SIGCONT)
+    assert (small.returncode, words.returncode, big.code) == (1, 1, 1)
+    assert b"unknown" in out_words
+    assert not re.search(rb"failed|delivered", out_words + err_small)
+    for sender, text, document in (("alice", TEXT, json.loads(out_small)), ("carol", large, big.document)):
+        assert document["status"] == "unknown"
+        assert "--msg-id" in document["note"]
+        again = desk.ok("--session", sender, "send", "bob", "-", "--msg-id", document["msg_id"], stdin=text)
+        assert (again["status"], again["msg_id"]) == ("queued", document["msg_id"])
+    got = texts(desk, "bob")
+    assert sorted(text for text in got if text != "in words") == sorted([TEXT, large])
+    states = [step["state"] for step in desk.ok("--session", "alice", "log")["rows"]]
+    assert states.count("unknown") == 2
+
+
+# ── size ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def size_said(error: dict[str, Any]) -> int:
+    """The size that a refusal names; it names the limit too, in the words that every way uses."""
+    found = re.fullmatch(
+        r"The message is too large: the line to be sent has ([\d,]+) characters and the limit is 1,000,000\.",
+        error["message"],
+    )
+    assert found, error
+    assert error["code"] == "message_too_large"
+    return int(found[1].replace(",", ""))
+
+
+CHARACTERS = {
+    "ascii": "a",
+    "two bytes": "é",
+    "four bytes": "𠀀",
+    "quotes": '"',
+    "newlines": "\n",
+    "tags": "<",
+}
+
+
+@pytest.mark.rule("01.19", "05.14", "10.2")
+@pytest.mark.parametrize("kind", CHARACTERS)
+def test_report_45_the_limit_is_exact_and_nothing_is_cut(common: Desk, kind: str) -> None:
+    """One less, the limit itself, one more, with wide and with escaped characters at the edge: whole, whole, refused."""
+    character = CHARACTERS[kind]
+    written = len(json.dumps(character, ensure_ascii=False)) - 2
+    tail = "." if character == "\n" else ""  # one final newline is the file's and not the text's
+    send = ("--session", "alice", "send", "bob", "-", "--summary", "size")
+    over = size_said(common.refused(*send, stdin="." + character * 1_000_000 + tail))
+    room = MAX_SENT - (over - 1_000_000 * written)
+    for extra, fits in ((-1, True), (0, True), (1, False)):
+        text = "." * (1 + room % written + extra) + character * (room // written) + tail
+        if fits:
+            assert common.ok(*send, stdin=text)["status"] == "queued"
+            assert texts(common, "bob") == [text]
+        else:
+            assert size_said(common.refused(*send, stdin=text)) == MAX_SENT + 1
+            assert texts(common, "bob") == []
+
+
+@pytest.mark.rule("01.19", "10.2", "05.30")
+def test_report_45_sizes_at_which_others_cut(common: Desk) -> None:
+    """6.7 KB, 32 KiB and as much as an argument can hold, by argument and by standard input: byte for byte."""
+    for size in (6_700, 32_768, 32_769, 131_000):
+        text = ("ab\U00020000é" * size).encode()[:size].decode(errors="ignore")
+        common.send("alice", "bob", text)
+        assert common.ok("--session", "alice", "send", "bob", "-", stdin=text)["status"] == "queued"
+        assert texts(common, "bob") == [text, text]
+
+
+@pytest.mark.rule("01.19", "05.14", "10.2", "11.10")
+def test_report_45_ten_megabytes_are_refused_before_they_are_sent(common: Desk) -> None:
+    """By a session's command and by an outsider's, with the same words; bytes that are no text are a usage error."""
+    ten = "x" * 10_000_000
+    for words in (("--session", "alice", "send", "bob", "-"), ("send", "bob", "-")):
+        assert size_said(common.refused(*words, stdin=ten)) >= 10_000_000
+        assert common.refused(*words, stdin=b"\xff" * 100, code=2)["code"] == "usage"
+        assert common.refused(*words, stdin=b"\xff" * 10_000_000)["code"] == "message_too_large"
+    bob = next(one for one in common.opened.values() if one["name"] == "bob")
+    with Raw(bob["socket"]) as line:
+        line.push(b'{"type":"user","message":{"role":"user","content":"' + ten.encode() + b'"}}\n')
+        assert line.rest() == b""
+    with Raw(bob["socket"]) as line:
+        assert line.post("served")["status"] == "queued"
+    assert texts(common, "bob") == ["served"]
