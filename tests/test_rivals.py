@@ -590,3 +590,93 @@ def test_rival_V18_another_user_and_an_open_home(desk: Desk) -> None:
         assert (code, out, err.split("\n")[0]) == (1, "", "unfit_path")
         assert not re.search(f"alice|{TEXT}", err)
     assert texts(desk, "bob") == [TEXT]
+
+
+@pytest.mark.rule("10.4")
+def test_rival_V19_one_waits_and_one_sends(common: Desk) -> None:
+    """Fifteen times, two processes on one session: no error on either side, and each message comes once."""
+    for number in range(15):
+        waiting = common.start("--session", "bob", "wait", "--json")
+        sending = common.start("--session", "alice", "send", "bob", f"message {number}", "--json")
+        (out, err), (sent, failed) = (
+            waiting.communicate(timeout=SECONDS),
+            sending.communicate(timeout=SECONDS),
+        )
+        assert (waiting.returncode, err, sending.returncode, failed) == (0, b"", 0, b"")
+        assert json.loads(sent)["status"] == "queued"
+        assert [one["text"] for one in json.loads(out)["messages"]] == [f"message {number}"]
+    assert common.take("bob") == []
+
+
+@pytest.mark.rule("12.21")
+def test_rival_V21_a_wait_ends_by_the_message_and_not_by_a_clock(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a session waits for mail no timer is set; what arrives wakes it within the step that stored it."""
+
+    async def receive() -> None:
+        loop = asyncio.get_running_loop()
+        timers: list[float] = []
+        call_at: Callable[..., asyncio.TimerHandle] = loop.call_at
+
+        def noted(when: float, *rest: Any, **more: Any) -> asyncio.TimerHandle:
+            timers.append(when - loop.time())
+            return call_at(when, *rest, **more)
+
+        async with open_session("bob", environ=desk.environ, limits=Limits.unbounded()) as bob:
+            monkeypatch.setattr(loop, "call_at", noted)
+            waiting = loop.create_task(bob.wait())
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert timers == []
+            posted = await asyncio.to_thread(posting, (bob.address or "").removeprefix("uds:"))
+            assert await waiting is True
+            assert posted == "queued"
+            # A connection may rest for minutes; nothing that was set would have ended the wait.
+            assert [seconds for seconds in timers if seconds < 1] == []
+            assert [message.text for message in bob.drain()] == [TEXT]
+
+    def posting(path: str) -> str:
+        with Raw(path) as line:
+            return line.post(TEXT)["status"]
+
+    asyncio.run(receive())
+
+
+@pytest.mark.rule("10.4", "12.21")
+def test_rival_V21_the_waiting_command_sleeps_in_the_kernel(desk: Desk) -> None:
+    """Nobody looks again and again: neither the command nor its session's process wakes while nothing comes."""
+    desk.open("alice")
+    bob = desk.open("bob")
+    waiting = desk.start("--session", "bob", "wait", "--json")
+    wait_until(lambda: connected(bob))
+
+    def undisturbed() -> bool:
+        """Whether both sleep on while other commands run, long enough for one who looks now and then to be seen."""
+        before = [switches(pid) for pid in (waiting.pid, bob["pid"])]
+        for _ in range(3):
+            desk.ok("list")
+        return before == [switches(pid) for pid in (waiting.pid, bob["pid"])]
+
+    assert undisturbed() or undisturbed()  # the first time, the request may still be on its way
+    desk.send("alice", "bob", TEXT)
+    out, _ = waiting.communicate(timeout=SECONDS)
+    assert [one["text"] for one in json.loads(out)["messages"]] == [TEXT]
+
+
+def connected(session: dict[str, Any]) -> bool:
+    """Whether somebody has a connection to a session's control socket."""
+    path = control_path(session)
+    states = [
+        line.split()[5] for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(path)
+    ]
+    return "03" in states
+
+
+def switches(pid: int) -> int:
+    """How often a process has gone to sleep by itself so far."""
+    return int(
+        re.findall(
+            r"^voluntary_ctxt_switches:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+        )[0]
+    )
