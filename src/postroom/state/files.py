@@ -52,6 +52,9 @@ _STEP = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", ge
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """How a file is opened that may be anything: a FIFO or a terminal must not stop us."""
 
+_OWN_FILE, _OWN_FOLDER = stat.S_IFREG | 0o600, stat.S_IFDIR | 0o700
+"""How our files and folders look as we make them: for those who look at thousands, a glance tells."""
+
 _REASONS = {
     errno.ELOOP: "a symlink, which is not followed",
     errno.ENXIO: "not a regular file",
@@ -95,6 +98,8 @@ def check_own_folder(path: str) -> None:
         found = os.lstat(path)
     except OSError as error:
         _refuse(path, error)
+    if found.st_mode == _OWN_FOLDER and found.st_uid == os.geteuid():
+        return
     if not stat.S_ISDIR(found.st_mode):
         raise UnfitPath(path, _REASONS[errno.ELOOP if stat.S_ISLNK(found.st_mode) else errno.ENOTDIR])
     _judge_own(path, found, os.geteuid())
@@ -393,7 +398,9 @@ def probe(path: str) -> bool:
     except OSError as error:
         _refuse(path, error)
     try:
-        _judge_file(path, os.fstat(fd))  # what is no lock of ours proves nothing, however free it is
+        found = os.fstat(fd)
+        if found.st_mode != _OWN_FILE or found.st_uid != os.geteuid():
+            _judge_file(path, found)  # what is no lock of ours proves nothing, however free it is
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         # By itself and not by closing: a process forked in this instant may hold the descriptor too.
         fcntl.flock(fd, fcntl.LOCK_UN)
