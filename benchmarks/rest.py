@@ -143,7 +143,7 @@ def given(values: Sequence[float]) -> Callable[[], float]:
 
 def memory(bench: Bench) -> Generator[Group]:
     """Row 16: what one more waiting message keeps, and one more session that can be written to."""
-    count = bench.count(4_000, least=40)
+    count = int(bench.choose(full=4_000, quick=1_000, smoke=40))
     text = "x" * (TEXT_BYTES - 7)
     with asyncio.Runner() as runner:
         yield Group(

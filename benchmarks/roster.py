@@ -42,7 +42,7 @@ NOBODY = 5_000_000
 def listing_many(bench: Bench) -> Generator[Group]:
     """A session's next look, a first look, and the first look after many were killed."""
     live = int(bench.choose(full=LIVE, quick=LIVE, smoke=20))
-    stale = int(bench.choose(full=STALE, quick=STALE // 5, smoke=100))
+    stale = int(bench.choose(full=STALE, quick=STALE // 10, smoke=100))
     with private_place() as place, end("crowd", place.state, place.run, str(live), environ=place.environ):
         known = Directory(Roster(place.state))
         locks = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report
+from benchmarks import report, rest
 from benchmarks.__main__ import ROWS, main
 from benchmarks.harness import (
     ITSELF,
@@ -74,6 +74,20 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
     measured = measure(group(floor("f", given(100, 10, 1)), ours("o", given(300, 4, 3))), 3)
     assert measured.ratio("o", "f") == 3
     assert figures(measured, "o").median == 4
+
+
+@pytest.mark.rule("12.31")
+def test_a_round_of_slices_counts_their_median() -> None:
+    """A neighbour that takes the processor for one slice does not show."""
+    sliced = Group(
+        title="work",
+        cases=(floor("f", given(1, 90, 1, 2, 2, 2)), ours("o", given(4, 4, 80, 6, 6, 6))),
+        slices=3,
+        warm=False,
+    )
+    measured = measure(sliced, 2)
+    assert figures(measured, "f").values == [1, 2]
+    assert figures(measured, "o").values == [4, 6]
 
 
 def test_what_warms_up_is_not_counted() -> None:
@@ -163,6 +177,25 @@ def test_a_process_that_is_started_on_a_core_stays_there_and_this_one_does_not()
         done = subprocess.run(look, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(core)]
     assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="row 15 reads what Linux counts")
+def test_the_kernel_is_asked_for_what_a_process_ran_and_how_often_it_woke() -> None:
+    """A process that works and sleeps fifty times, against what was counted before it began."""
+    busy = "import time; input()\nfor _ in range(50): sum(range(20_000)); time.sleep(0.001)\nprint(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before = rest.look(process.pid)
+        process.stdin.write(b"\n")
+        process.stdout.readline()
+        after = rest.look(process.pid)
+        process.stdin.write(b"\n")
+    assert after.wakes - before.wakes >= 50
+    assert after.cpu > before.cpu
+    assert after.resident > 0
 
 
 # ── what is said ─────────────────────────────────────────────────────────────────────────────────

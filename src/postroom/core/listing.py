@@ -104,19 +104,24 @@ def listing(
     everybody = list(rows)
     refs = shortest_refs([row.identity for row in everybody])
     wanted = text.casefold() if text else ""
-    ready = [_finished(row, refs[row.identity], everybody) for row in everybody]
-    mine = next((row for row in ready if row.identity == own), None)
+    mine = next((row for row in everybody if row.identity == own), None)
     others = [
         row
-        for row in ready
+        for row in everybody
         if row.identity != own
         and (kind is None or row.kind == kind)
         and (not wanted or any(wanted in part.casefold() for part in (row.name, *row.aliases, row.cwd)))
     ]
-    others.sort(key=lambda row: (_KIND_ORDER[row.kind], not row.local, normal_form(row.name), row.ref))
+    others.sort(
+        key=lambda row: (_KIND_ORDER[row.kind], not row.local, normal_form(row.name), refs[row.identity])
+    )
+
+    def finished(row: Row) -> Row:  # only what is shown: fifty of a thousand (12.20)
+        return _finished(row, refs[row.identity], everybody)
+
     return Listing(
-        own=mine,
-        rows=tuple(others[:limit]),
+        own=None if mine is None else finished(mine),
+        rows=tuple(finished(row) for row in others[:limit]),
         unchecked=tuple(unchecked),
         left_out=max(0, len(others) - limit),
     )
