@@ -3,7 +3,8 @@
 usage: python -P ends.py ROLE ARGUMENT…
 
 It runs under whichever interpreter has postroom installed, so it imports nothing of this package. Each role
-prints one JSON line once it is ready, answers words on standard input with a line each, and ends with that.
+prints one JSON line once it is ready, answers words on standard input with a line each if it is no blocking one,
+and ends with that input: also where whoever started it was killed.
 
     accepting PATH             floor: accepts, reads two lines, answers, closes; blocking
     echoing FD                 floor: sends back what comes on a socket pair; blocking
@@ -20,6 +21,7 @@ prints one JSON line once it is ready, answers words on standard input with a li
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import socket
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOKEN = "0123456789abcdef0123456789abcdef"
+BLOCKING = ("accepting", "echoing", "acking", "noting", "stub")
+"""Roles that read nothing but their socket."""
+
 STUB_CODE = 77
 """The exit code by which a command shows that the stub answered it, and nobody else."""
 
@@ -297,7 +302,15 @@ def crowd(state: str, run: str, count: str) -> None:
     sys.stdin.read()
 
 
+def end_with_input() -> None:
+    """Lets the kernel end this process with its standard input, although nothing here reads that."""
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO, which ends it
+
+
 if __name__ == "__main__":
+    if sys.argv[1] in BLOCKING:
+        end_with_input()
     {
         each.__name__: each
         for each in (accepting, echoing, acking, noting, streams, inbox, host, stub, crowd, idle)

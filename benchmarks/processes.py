@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 ENDS = str(Path(__file__).with_name("ends.py"))
 
-BLOCKING = ("accepting", "echoing", "acking", "noting", "stub")
-"""Roles that listen to nothing but their socket, and are ended by a signal."""
-
 IN_MEMORY = "/dev/shm"
 """Where Linux keeps files in memory."""
 
@@ -154,9 +151,7 @@ def end(
         try:
             yield End(process)
         finally:
-            if role in BLOCKING:
-                process.terminate()
-            elif process.stdin is not None:
+            if process.stdin is not None:
                 process.stdin.close()
             stop(process)
 
