@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ settings.load_profile("machine" if os.environ.get("CI") else "laptop")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the project's markers; an unknown one is an error."""
+    # A runner that a shell started in the background ignores SIGINT, and so would all that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers", 'rule(*ids): the rules of the specification that the test shows, as "03.7"'
     )
