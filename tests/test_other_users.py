@@ -186,7 +186,7 @@ def test_another_users_command_ends_with_the_reason_and_shows_nothing(
     assert desk.ok("--session", "bob", "status")["queued"] == 1
 
 
-@pytest.mark.rule("11.11", "05.29")
+@pytest.mark.rule("11.11")
 def test_what_another_user_puts_in_a_shared_place_is_not_taken_for_ours(desk: Desk) -> None:
     """A stranger's socket in a folder of its own: nobody of ours writes to it, whatever a record says."""
     theirs = Path(f"/tmp/pr-theirs-{os.getpid()}")

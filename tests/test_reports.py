@@ -184,7 +184,6 @@ def twins() -> tuple[str, str]:
         number += 1
 
 
-@pytest.mark.rule("02.11")
 def test_report_07_the_from_in_words_is_accepted_too(common: Desk) -> None:
     """What `inbox` prints for a person before the first comma can be typed as it stands."""
     common.send("alice", "bob", TEXT)
