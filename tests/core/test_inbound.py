@@ -590,3 +590,265 @@ def test_a_stated_class_never_lifts_what_a_person_decided(case: Case, one: str, 
         assert len(answers) == 1
     if case.policy.setting is not None and case.policy.setting.value != "accept":
         assert not any(answer.outcome in ("accepted", "full") for answer in answers)
+
+
+@pytest.mark.rule("03.9")
+@given(cases)
+def test_the_guard_is_asked_once_and_only_where_nothing_answered_before(case: Case) -> None:
+    guard = Guard(case.objection)
+    judgement = case.judged(guard)
+    assert guard.asked == (0 if judgement.rung in ("shape", "settled") else 1)
+
+
+@pytest.mark.rule("03.9")
+@given(cases, policies, origins, st.booleans())
+def test_the_guard_is_asked_and_answered_alike_under_every_setting(
+    case: Case, policy: Policy, origin: Origin, ruled: bool
+) -> None:
+    otherwise = case._replace(policy=policy, origin=origin, ruled=ruled)
+    one, other = Guard(case.objection), Guard(case.objection)
+    judgements = (case.judged(one), otherwise.judged(other))
+    assert one.asked == other.asked
+    if case.objection is not None:
+        assert judgements[0] is judgements[1]
+
+
+def test_what_the_guard_raises_is_not_hidden() -> None:
+    def broken() -> str | None:
+        raise RuntimeError("the guard is broken")
+
+    with pytest.raises(RuntimeError, match="the guard is broken"):
+        judge(NEW, QUIET, PEER, False, under("accept"), broken)
+
+
+# ── words, rows, objects ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("03.6")
+def test_every_rung_has_a_sentence_that_a_person_can_look_up() -> None:
+    assert tuple(RUNGS) == LADDER
+    for sentence in RUNGS.values():
+        assert sentence[0].isupper() or sentence.startswith("`crossSessionInbound`")
+        assert sentence.endswith(".")
+    assert len(set(RUNGS.values())) == len(RUNGS)
+
+
+@pytest.mark.rule("11.1")
+def test_every_answer_leaves_a_row() -> None:
+    """What the store takes in it journals itself; the words in the row come from here either way."""
+    by_setting = [decide(PEER, False, under(value)) for value in VALUES]
+    for answer in (*ANSWERS, *by_setting):
+        assert bool(answer.journal) == (answer.outcome not in VERDICTS)
+        assert answer.detail
+        if answer.outcome != "dropped":
+            assert answer.outcome in TRANSITIONS["received"]
+        if answer.journal:
+            assert answer.journal == answer.outcome
+    assert {answer.outcome for answer in (*ANSWERS, *by_setting)} == set(get_args(Outcome))
+
+
+@given(cases)
+def test_judging_makes_no_object(case: Case) -> None:
+    judgement = case.judged()
+    assert case.judged() is judgement
+    if judgement.rung not in ("refuse", "setting"):
+        assert any(judgement is answer for answer in ANSWERS)
+
+
+def test_two_sessions_with_the_same_setting_share_its_answer() -> None:
+    assert decide(PEER, False, under("hold")) is decide(OUTSIDER, True, under("hold"))
+    scopes = {decide(PEER, False, ASKS._replace(setting=setting("hold", scope))) for scope in SCOPES}
+    assert len(scopes) == len(SCOPES)
+
+
+def test_the_table_of_classes_is_whole() -> None:
+    assert set(BY_CLASS) == set(RECEIVERS)
+    assert all(None in row for row in BY_CLASS.values())
+
+
+def test_no_answer_can_be_changed() -> None:
+    for field in fields(ACCEPTED):
+        with pytest.raises(AttributeError):
+            setattr(ACCEPTED, field.name, "other")
+
+
+# ── what is sent again ───────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_id_from_another_sender_is_new() -> None:
+    """The record is looked up by sender and id; another's is not a fact of this arrival."""
+    records = {("a", "m-1"): Settled(outcome="accepted", body="b1")}
+    answers = [
+        Case(facts=QUIET._replace(settled=records.get((sender, "m-1")))).judged().outcome
+        for sender in ("a", "b")
+    ]
+    assert answers == ["duplicate", "accepted"]
+
+
+@pytest.mark.rule("03.8")
+def test_rival_V16_a_retry_after_a_lost_answer_does_not_double() -> None:
+    """The receiver died between the store and the answer: the store still knows the id."""
+    first = Case().judged()
+    assert first.settles
+    guard = Guard("duplicate")  # the body is its sender's previous one, and the inbox has filled up meanwhile
+    known = Facts(session_id=HERE, settled=Settled(outcome="accepted", body="b1"), unread=50)
+    again = Case(facts=known).judged(guard)
+    assert (again.outcome, again.ack) == ("duplicate", first.ack)
+    assert guard.asked == 0
+
+
+class Inbox:
+    """A session round `judge`: what its store would keep, and a guard that knows repeats and bursts."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.rules: set[str] = set()
+        self.settled: dict[tuple[str, str], Settled] = {}
+        self.taken: list[tuple[str, str, Verdict]] = []
+        self.unread = 0
+        self.previous: dict[str, str] = {}
+        self.tokens = 12
+        self.asked = 0
+
+    def arrive(self, origin: Origin, msg_id: str, body: str) -> Judgement:
+        sender = origin.identity
+
+        def guard() -> str | None:
+            self.asked += 1
+            if self.previous.get(sender) == body:
+                return "duplicate"
+            if self.tokens == 0:
+                return "rate-limited"
+            self.tokens -= 1
+            return None
+
+        judgement = judge(
+            Arrival(msg_id=msg_id, body=body),
+            Facts(session_id=HERE, settled=self.settled.get((sender, msg_id)), unread=self.unread),
+            origin,
+            sender in self.rules,
+            self.policy,
+            guard,
+        )
+        if judgement.settles:
+            verdict = cast("Verdict", judgement.outcome)
+            self.settled[sender, msg_id] = Settled(outcome=verdict, body=body)
+            self.taken.append((sender, msg_id, verdict))
+            self.previous[sender] = body
+            self.unread += verdict == "accepted"
+        return judgement
+
+
+SENDERS: dict[str, Origin] = {
+    "peer": PEER,
+    "outsider": OUTSIDER,
+    "child": CHILD,
+    "afar": AFAR,
+    "signed": replace(AFAR, identity="9a7c-session", verified=True),
+}
+
+
+class Exchange(RuleBasedStateMachine):
+    """Senders that try again, reuse ids and state what suits them; a person who changes settings, rules and
+    modes. Beside it the same traffic reaches two sessions more: one refuses, one accepts and reads at once.
+
+    What must hold: a pair of sender and id is decided on at most once; nobody who is refused, held or unread too
+    long is delivered by trying again; and what the refusing session answers is what the reading one answers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inbox = Inbox(ASKS)
+        self.refusing = Inbox(under("refuse"))
+        self.reading = Inbox(under("accept"))
+
+    @initialize(cap=st.integers(1, 3), receiver=st.sampled_from(RECEIVERS))
+    def open(self, cap: int, receiver: ReceiverClass) -> None:
+        self.inbox.policy = Policy(receiver=receiver, setting=None, max_unread=cap)
+
+    @rule(value=st.none() | chosen)
+    def set(self, value: InboundSetting | None) -> None:
+        self.inbox.policy = self.inbox.policy._replace(setting=value)
+
+    @rule(receiver=st.sampled_from(RECEIVERS))
+    def change_mode(self, receiver: ReceiverClass) -> None:
+        self.inbox.policy = self.inbox.policy._replace(receiver=receiver)
+
+    @rule(name=st.sampled_from(sorted(SENDERS)), always=st.booleans())
+    def approve_always(self, name: str, always: bool) -> None:
+        change = self.inbox.rules.add if always else self.inbox.rules.discard
+        change(SENDERS[name].identity)
+
+    @rule()
+    def read(self) -> None:
+        self.inbox.unread = 0
+
+    @rule()
+    def time_passes(self) -> None:
+        for one in (self.inbox, self.refusing, self.reading):
+            one.tokens = 12
+            one.previous.clear()
+
+    @rule(
+        name=st.sampled_from(sorted(SENDERS)),
+        word=stated,
+        number=st.integers(0, 5),
+        body=st.sampled_from(["b1", "b2", "b3"]),
+    )
+    def arrive(self, name: str, word: str | None, number: int, body: str) -> None:
+        origin, msg_id = stating(word, SENDERS[name]), f"m-{number}"
+        key = (origin.identity, msg_id)
+        before, unread, asked = self.inbox.settled.get(key), self.inbox.unread, self.inbox.asked
+        judgement = self.inbox.arrive(origin, msg_id, body)
+        if before is not None:
+            assert (judgement.outcome, judgement.ack) == ("duplicate", "queued")
+            assert ("id-reuse" in judgement.detail) == (before.body != body)
+            assert self.inbox.asked == asked
+        else:
+            assert self.inbox.asked == asked + 1
+            self.judged_anew(judgement, origin, unread)
+        refused, accepted = (one.arrive(origin, msg_id, body) for one in (self.refusing, self.reading))
+        self.reading.unread = 0
+        assert (refused.ack, refused.reason, refused.settles) == (
+            accepted.ack,
+            accepted.reason,
+            accepted.settles,
+        )
+        assert self.refusing.asked == self.reading.asked
+
+    def judged_anew(self, judgement: Judgement, origin: Origin, unread: int) -> None:
+        """What may come of a message that was not decided on before."""
+        policy = self.inbox.policy
+        value: Literal["accept", "hold", "refuse"] | None = policy.setting and policy.setting.value
+        if judgement.rung == "loop-guard":
+            assert judgement.ack == "dropped"
+        elif value == "refuse":
+            assert (judgement.outcome, judgement.ack) == ("refused", "queued")
+        elif value == "hold":
+            assert (judgement.outcome, judgement.ack) == ("held", "queued")
+        else:
+            assert judgement.outcome in ("accepted", "held", "full")
+        if judgement.outcome == "accepted":
+            assert unread < policy.max_unread
+            if value is None and origin.transport == "http" and not origin.verified:
+                pytest.fail("an unsigned message from beyond this machine came in by default")
+
+    @invariant()
+    def an_id_is_decided_on_once_for_each_sender(self) -> None:
+        for one in (self.inbox, self.refusing, self.reading):
+            keys = [(sender, msg_id) for sender, msg_id, _ in one.taken]
+            assert len(keys) == len(set(keys))
+
+    @invariant()
+    def the_refusing_session_has_taken_in_nothing_but_knows_as_much(self) -> None:
+        assert {verdict for *_, verdict in self.refusing.taken} <= {"refused"}
+        assert [key for *key, _ in self.refusing.taken] == [key for *key, _ in self.reading.taken]
+
+    @invariant()
+    def the_unread_stay_within_the_limit(self) -> None:
+        assert self.inbox.unread <= self.inbox.policy.max_unread
+
+
+@pytest.mark.rule("03.8", "03.10", "11.5")
+def test_whatever_is_sent_again_has_one_effect_and_a_refusal_does_not_show() -> None:
+    run_state_machine_as_test(Exchange, settings=settings(max_examples=100, stateful_step_count=40))  # pyright: ignore[reportUnknownMemberType]
