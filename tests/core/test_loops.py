@@ -594,3 +594,471 @@ def test_what_the_pace_lets_go_the_guard_lets_in(
 
 
 # ── hop chains ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("03.66")
+def test_a_token_is_a_keyed_hash_of_the_address() -> None:
+    key, address = bytes(range(32)), "uds:/run/user/1000/postroom/123.sock"
+    padded = key + bytes(32)
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded) + address.encode()).digest()
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded) + inner).hexdigest()
+    assert token_of(address, key) == outer[:24]
+    assert token_of(address, bytes(32)) != token_of(address, key) != token_of(f"{address}x", key)
+
+
+ONE, TWO = ("1" * 24,), ("1" * 24, "2" * 24)
+
+
+@pytest.mark.rule("03.66")
+def test_a_message_carries_the_chain_of_the_latest_peer_input() -> None:
+    turns = Turns()
+    assert turns.chain(NOW) == ()
+    turns.took([TWO, ONE], NOW)
+    assert turns.chain(NOW) == ONE
+    turns.took([TWO], NOW + 1)
+    assert turns.chain(NOW + 1) == TWO
+    turns.took([], NOW + 2)  # a notice, or the user: no peer's input, and the turn goes on
+    assert turns.chain(NOW + 2) == TWO
+    turns.took([()], NOW + 3)  # a peer's input that states a fresh chain
+    assert turns.chain(NOW + 3) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_a_turn_ends_with_a_take_that_returns_nothing() -> None:
+    turns = Turns()
+    turns.took([TWO], NOW)
+    turns.took_nothing()
+    assert turns.chain(NOW) == ()
+    turns.took([], NOW + 1)
+    assert turns.chain(NOW + 1) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_a_turn_ends_sixty_seconds_after_what_was_taken() -> None:
+    turns = Turns()
+    turns.took([TWO], NOW)
+    assert turns.chain(NOW + 59_999) == TWO
+    turns.took([], NOW + 59_999)
+    assert turns.chain(NOW + 119_998) == TWO
+    assert turns.chain(NOW + 119_999) == ()
+    turns.took([ONE], NOW + 200_000)
+    turns.took([], NOW + 260_000)  # another turn, with no peer's input in it
+    assert turns.chain(NOW + 260_000) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_a_clock_that_is_set_back_does_not_keep_a_turn_open() -> None:
+    turns = Turns()
+    turns.took([TWO], NOW)
+    assert turns.chain(NOW - 3_600_000) == TWO
+    assert turns.chain(NOW - 3_600_000 + 60_000) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_a_turn_that_the_client_reports_ends_when_it_says_so() -> None:
+    turns = Turns()
+    turns.began(NOW)
+    turns.took([TWO], NOW)
+    turns.took_nothing()
+    assert turns.chain(NOW + 3_600_000) == TWO
+    turns.ended()
+    assert turns.chain(NOW + 3_600_000) == ()
+    turns.took([ONE], NOW + 3_600_000)  # between two turns it is guessed again
+    turns.took_nothing()
+    assert turns.chain(NOW + 3_600_000) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_what_woke_the_client_belongs_to_the_turn_that_it_begins() -> None:
+    turns = Turns()
+    turns.took([TWO], NOW)
+    turns.began(NOW + 59_000)
+    assert turns.chain(NOW + 3_600_000) == TWO
+    turns.began(NOW + 3_600_000)  # the end of the one before was never reported
+    assert turns.chain(NOW + 3_600_000) == ()
+    turns.ended()
+    turns.took([ONE], NOW + 3_600_000)
+    turns.began(NOW + 3_660_000)  # long after
+    assert turns.chain(NOW + 3_660_000) == ()
+
+
+@pytest.mark.rule("03.66")
+def test_a_peer_without_chains_goes_on_with_what_was_written_to_it() -> None:
+    turns = Turns()
+    assert turns.continued("peer", NOW) == ()
+    turns.wrote("peer", TWO, NOW)
+    assert turns.continued("another", NOW) == ()
+    assert turns.continued("peer", NOW + 599_999) == TWO
+    assert turns.continued("peer", NOW + 600_000) == ()
+    turns.wrote("peer", ONE, NOW + 600_000)
+    assert turns.continued("peer", NOW + 600_000) == ONE
+
+
+@pytest.mark.rule("11.10")
+def test_the_peers_written_to_longest_ago_are_forgotten() -> None:
+    turns = Turns()
+    for number in range(MAX_WRITTEN):
+        turns.wrote(f"peer {number}", TWO, NOW)
+    turns.wrote("peer 0", ONE, NOW)
+    turns.wrote("newcomer", ONE, NOW)
+    assert turns.continued("peer 0", NOW) == ONE
+    assert turns.continued("peer 1", NOW) == ()
+    assert turns.continued("peer 2", NOW) == TWO
+
+
+class Event(NamedTuple):
+    """What a session told its turns, and whether a reported turn was open before it."""
+
+    what: str
+    time: int
+    within: bool
+    chains: tuple[tuple[str, ...], ...] = ()
+
+
+class AnyTurns(RuleBasedStateMachine):
+    """Takes and reports in any order; which chain applies is found by looking back over all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = Turns()
+        self.now, self.time = NOW, 0
+        self.events: list[Event] = []
+        self.within = False
+
+    def note(self, what: str, chains: Iterable[tuple[str, ...]] = ()) -> None:
+        self.events.append(Event(what, self.time, self.within, tuple(chains)))
+        self.within = self.within if what in ("took", "nothing") else what == "began"
+
+    @rule(step=st.sampled_from([0, 1_000, 29_000, 59_999, 60_000, 3_600_000, -5_000, -3_600_000]))
+    def wait(self, step: int) -> None:
+        self.now += step
+        self.time += max(step, 0)
+        self.turns.chain(self.now)
+
+    @rule(chains=st.lists(st.sampled_from([(), ONE, TWO]), max_size=2))
+    def take(self, chains: list[tuple[str, ...]]) -> None:
+        self.turns.took(chains, self.now)
+        self.note("took", chains)
+
+    @rule()
+    def take_nothing(self) -> None:
+        self.turns.took_nothing()
+        self.note("nothing")
+
+    @rule()
+    def begin(self) -> None:
+        self.turns.began(self.now)
+        self.note("began")
+
+    @rule()
+    def end(self) -> None:
+        self.turns.ended()
+        self.note("ended")
+
+    def expected(self) -> tuple[str, ...]:
+        until, reported = self.time, self.within
+        for event in reversed(self.events):
+            match event.what:
+                case "took":
+                    if not reported and until - event.time >= 60_000:
+                        return ()
+                    if event.chains:
+                        return event.chains[-1]
+                    until = event.time
+                case "nothing" if reported:
+                    pass
+                case "began" if not event.within:
+                    until, reported = event.time, False
+                case _:
+                    return ()
+        return ()
+
+    @invariant()
+    def the_chain_is_that_of_the_latest_input(self) -> None:
+        assert self.turns.chain(self.now) == self.expected()
+
+
+@pytest.mark.rule("03.66")
+def test_turns_in_any_order() -> None:
+    run_state_machine_as_test(AnyTurns, settings=settings(max_examples=100, stateful_step_count=20))
+
+
+# ── sessions come to rest ────────────────────────────────────────────────────────────────────────
+
+
+class Letter(NamedTuple):
+    """One message under way or delivered."""
+
+    sender: str
+    to: str
+    text: str
+    chain: tuple[str, ...]
+
+
+Habit = Callable[[str, Letter], Iterable[tuple[str, str]]]
+"""What a session does about a letter: whom it writes to, and what."""
+
+
+class Room:
+    """Sessions on one simulated clock, each with the shipped guard and turns, that answer by habit.
+
+    Args:
+        names: the sessions.
+        habit: what each does about a letter that it reads.
+        think: how long a session takes until it reads what came, and again until it looks for more.
+        carry: how long a message is under way.
+        strips: those that send no chain, and do not announce chains.
+        lies: those that send no chain, although they announce chains.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        habit: Habit,
+        *,
+        limits: Limits | None = None,
+        think: Callable[[], int] = lambda: 1_000,
+        carry: Callable[[], int] = lambda: 10,
+        strips: Sequence[str] = (),
+        lies: Sequence[str] = (),
+    ) -> None:
+        self.now = NOW
+        self.habit, self.think, self.carry, self.strips, self.lies = habit, think, carry, strips, lies
+        self.guards = {name: Guard(limits or Limits()) for name in names}
+        self.turns = {name: Turns() for name in names}
+        self.tokens = {name: token_of(f"uds:/{name}.sock", b"k" * 32) for name in names}
+        self.inboxes: dict[str, list[Letter]] = {name: [] for name in names}
+        self.events: list[tuple[int, int, str, Letter | None]] = []
+        self.delivered: list[tuple[int, Letter]] = []
+        self.dropped: Counter[Reason] = Counter()
+        self.order = count()
+
+    def at(self, delay: int, name: str, letter: Letter | None = None) -> None:
+        heappush(self.events, (self.now + delay, next(self.order), name, letter))
+
+    def send(self, sender: str, to: str, text: str) -> None:
+        chain = (*self.turns[sender].chain(self.now), self.tokens[sender])
+        self.turns[sender].wrote(to, chain, self.now)
+        self.at(
+            self.carry(), to, Letter(sender, to, text, () if sender in (*self.strips, *self.lies) else chain)
+        )
+
+    def arrive(self, letter: Letter) -> None:
+        if letter.sender in self.strips:
+            letter = letter._replace(chain=self.turns[letter.to].continued(letter.sender, self.now))
+        guard, repeat = self.guards[letter.to], repeat_of(letter.text)
+        reason = guard.judge(letter.sender, repeat, letter.chain, self.tokens[letter.to], self.now)
+        if reason is not None:
+            self.dropped[reason] += 1
+            return
+        guard.kept(letter.sender, repeat, self.now)
+        self.delivered.append((self.now, letter))
+        self.inboxes[letter.to].append(letter)
+        self.at(self.think(), letter.to)
+
+    def look(self, name: str) -> None:
+        letters, self.inboxes[name] = self.inboxes[name], []
+        if not letters:
+            self.turns[name].took_nothing()
+            return
+        self.turns[name].took([letter.chain for letter in letters], self.now)
+        for letter in letters:
+            for to, text in self.habit(name, letter):
+                self.send(name, to, text)
+        self.at(self.think(), name)
+
+    def run(self, until: int | None = None) -> None:
+        """Until nothing is under way and nobody has anything to do, or until that time."""
+        while self.events and (until is None or self.events[0][0] <= until):
+            self.now, _, name, letter = heappop(self.events)
+            if letter is None:
+                self.look(name)
+            else:
+                self.arrive(letter)
+
+    def to(self, name: str) -> int:
+        return sum(letter.to == name for _, letter in self.delivered)
+
+    def by(self, name: str) -> int:
+        return sum(letter.sender == name for _, letter in self.delivered)
+
+
+def passes_on(names: Sequence[str]) -> Habit:
+    """Everybody passes each letter on to the next one, in ever new words."""
+    return lambda name, letter: [(names[(names.index(name) + 1) % len(names)], fresh())]
+
+
+def answers(text: str) -> Habit:
+    return lambda name, letter: [(letter.sender, text)]
+
+
+@pytest.mark.rule("03.68", "03.66", "11.9")
+@pytest.mark.parametrize(
+    ("sessions", "deliveries", "reason"),
+    [(2, 21, "hop-loop"), *((sessions, 28, "hop-runaway") for sessions in range(3, 9))],
+)
+@pytest.mark.parametrize("seconds", [0, 1, 50])
+def test_sessions_that_pass_everything_on_come_to_rest(
+    sessions: int, deliveries: int, reason: Reason, seconds: int
+) -> None:
+    names = "abcdefgh"[:sessions]
+    room = Room(names, passes_on(names), think=lambda: 1_000 * seconds)
+    room.send("a", "b", fresh())
+    room.run()
+    assert len(room.delivered) == deliveries
+    assert room.dropped == {reason: 1}
+    assert room.to("a") <= 10
+    assert max(map(room.to, names)) <= 11
+
+
+@pytest.mark.rule("03.61", "03.68")
+def test_who_began_a_chain_gets_ten_of_it_and_the_other_one_and_ten_returns() -> None:
+    room = Room("ab", passes_on("ab"))
+    room.send("a", "b", fresh())
+    room.run()
+    assert (room.to("a"), room.to("b")) == (10, 11)
+    assert (room.by("a"), room.by("b")) == (11, 10)
+
+
+@pytest.mark.rule("03.66")
+@pytest.mark.parametrize("deaf", ["a", "b"])
+def test_a_loop_with_a_peer_that_knows_no_chains_comes_to_rest_too(deaf: str) -> None:
+    """Its chain goes on with what was written to it, so only the other one's token is in there."""
+    room = Room("ab", passes_on("ab"), strips=deaf)
+    room.guards[deaf] = Guard(Limits.unbounded())  # it has none of ours
+    room.send("a", "b", fresh())
+    room.run()
+    assert room.to("a" if deaf == "b" else "b") <= 11
+    assert room.dropped == {"hop-loop": 1}
+
+
+@pytest.mark.rule("03.66", "03.68")
+def test_report_49_a_status_that_three_pass_round_stops() -> None:
+    room = Room("abc", passes_on("abc"), think=lambda: 40_000)
+    room.send("a", "b", fresh())
+    room.run(until=NOW + 12 * 3_600_000)
+    assert room.events == []
+    assert len(room.delivered) == 28
+    room.send("a", "b", fresh())  # somebody at a's keyboard: a fresh chain
+    room.run()
+    assert len(room.delivered) == 56
+
+
+@pytest.mark.rule("03.60", "03.68")
+@pytest.mark.parametrize(("seconds", "most"), [(1, 3), (14, 3), (31, 21)])
+def test_report_49_two_that_acknowledge_for_ever_are_damped(seconds: int, most: int) -> None:
+    """At once where they are quick, as repeats; by the chain where they are slow."""
+    habits = {"a": answers("Acknowledged."), "b": answers("acknowledged")}
+    room = Room("ab", lambda name, letter: habits[name](name, letter), think=lambda: 1_000 * seconds)
+    room.send("a", "b", "The build is done.")
+    room.run(until=NOW + 12 * 3_600_000)
+    assert room.events == []
+    assert len(room.delivered) == most
+
+
+@pytest.mark.rule("03.61")
+def test_report_49_a_session_that_writes_to_itself_stops() -> None:
+    room = Room("a", passes_on("a"))
+    room.send("a", "a", fresh())
+    room.run()
+    assert len(room.delivered) == 10
+
+
+@pytest.mark.rule("03.58", "03.60")
+@pytest.mark.parametrize("carry", [0, 500])
+def test_report_49_a_lawful_coordinator_sends_eleven_reports(carry: int) -> None:
+    """All of its reports arrive; of eleven acknowledgements without content in a row, one does."""
+    received = answers("Received, thank you.")
+    room = Room("cw", lambda name, letter: received(name, letter) if name == "w" else (), carry=lambda: carry)
+    for number in range(11):
+        room.send("c", "w", f"Report {number}: suite {number} is green.")
+        room.run(until=room.now + carry)
+    room.run()
+    assert room.to("w") == 11
+    assert room.to("c") == 1
+    assert room.dropped == {"duplicate": 10}
+
+
+@pytest.mark.rule("03.66", "03.68", "11.9")
+def test_a_sender_that_strips_chains_and_varies_its_text_is_held_to_its_bucket() -> None:
+    guard = Guard(Limits())
+    assert passed(guard, "peer", range(NOW, NOW + 600_000, 100)) == 30 + 299
+    assert guard.throttled() == (Throttled("peer", {"rate-limited": 6_000 - 329}),)
+
+
+@pytest.mark.rule("03.59", "03.68")
+@pytest.mark.parametrize("sessions", [3, 8])
+@pytest.mark.parametrize("seconds", [1, 20])
+def test_all_that_write_to_all_others_come_to_rest(sessions: int, seconds: int) -> None:
+    """The 28 hold along each branch, the buckets for all of them; after 28 times the way there is silence."""
+    names = "abcdefgh"[:sessions]
+    room = Room(
+        names,
+        lambda name, letter: [(other, fresh()) for other in names if other != name],
+        think=lambda: 1_000 * seconds,
+    )
+    room.send("a", "b", fresh())
+    room.run()
+    duration = 28 * (seconds + 0.01)
+    assert room.delivered[-1][0] <= NOW + 1_000 * duration
+    assert max(len(letter.chain) for _, letter in room.delivered) <= 28
+    for name in names:
+        assert room.to(name) <= 120 + 4 * duration
+        senders = Counter(letter.sender for _, letter in room.delivered if letter.to == name)
+        assert max(senders.values()) <= 30 + 0.5 * duration
+    assert room.dropped["rate-limited"] > 0
+
+
+@pytest.mark.rule("03.68", "11.9")
+@pytest.mark.parametrize("sessions", [2, 3, 8])
+def test_all_that_acknowledge_to_all_others_come_to_rest(sessions: int) -> None:
+    names = "abcdefgh"[:sessions]
+    room = Room(names, lambda name, letter: [(other, "Acknowledged.") for other in names if other != name])
+    room.send("a", "b", "The build is done.")
+    room.run()
+    # One new text and one acknowledgement between each two, and again where 30 s have passed in between.
+    assert len(room.delivered) <= 1 + sessions * (sessions - 1)
+
+
+@pytest.mark.rule("03.68", "11.9")
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 3), st.integers(0, 3))
+def test_any_sessions_come_to_rest(seed: int, sessions: int, starts: int, spread: int) -> None:
+    """Whoever writes to whom, in whichever order and however late: with a chain on each, it ends by itself."""
+    random = Random(seed)
+    names = "abcdef"[:sessions]
+
+    def habit(name: str, letter: Letter) -> Iterable[tuple[str, str]]:
+        others = [other for other in names if other != name]
+        return [(random.choice(others), fresh()) for _ in range(random.randint(0, 1 + spread))]
+
+    longest = 4_000
+    room = Room(
+        names, habit, think=lambda: random.randint(0, longest), carry=lambda: random.randint(0, longest)
+    )
+    for _ in range(starts):
+        room.send(names[0], names[1], fresh())
+    room.run()
+    duration = room.delivered[-1][0] - NOW
+    assert duration <= 28 * 2 * longest
+    along: dict[tuple[str, ...], int] = Counter(letter.chain for _, letter in room.delivered)
+    assert max(map(len, along)) <= 28
+    for name, token in room.tokens.items():
+        received = [letter for _, letter in room.delivered if letter.to == name]
+        assert all(letter.chain.count(token) <= 10 for letter in received)
+        assert len(received) <= 120 + 4 * math.ceil(duration / 1_000)
+
+
+@pytest.mark.rule("03.66", "03.68")
+def test_without_chains_the_room_does_not_rest_and_the_buckets_hold() -> None:
+    """That the sessions above come to rest is the chains' doing, and not the room's."""
+    room = Room("abc", passes_on("abc"), lies="abc", think=lambda: 100)
+    room.send("a", "b", fresh())
+    room.run(until=NOW + 60_000)
+    assert room.dropped == {"rate-limited": 1}
+    assert max(map(room.by, "abc")) == 30 + 5  # five came back in the ten seconds that it took
+    room = Room("abc", passes_on("abc"), lies="abc", think=lambda: 2_000)
+    room.send("a", "b", fresh())
+    room.run(until=NOW + 3_600_000)
+    assert len(room.delivered) > 1_000
+    assert room.events
