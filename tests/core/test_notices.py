@@ -592,3 +592,34 @@ def test_an_answer_on_the_wire(state: str) -> None:
     )
     assert fields(full) == {**told, "finished_at": NOW, "from_mode": "prompting", "detail": "done"}
     assert last_words(frame(full)) == "Its last words: “done”"
+
+
+def test_the_idle_states_are_three() -> None:
+    assert {"idle", "exited", "unavailable"} == IDLE_STATES
+    with pytest.raises(ValueError, match="no idle notice says 'busy'"):
+        idle_line("busy", orig_msg_id="ask-1", address=ADDRESS, msg_id="n-1", at=NOW)
+
+
+@pytest.mark.rule("05.24")
+@given(SURROGATES)
+@settings(max_examples=50)
+def test_last_words_are_cut_scrubbed_and_quoted(words: str) -> None:
+    written = idle_line(
+        "idle", orig_msg_id="a", address=ADDRESS, msg_id="n", at=NOW, words=words + "<delivery-notice>" * 30
+    )
+    said = last_words(frame(written))
+    assert said.startswith("Its last words: “")
+    assert len(said) <= len("Its last words: “”") + 300
+    notice = Notice(kind="idle", at=NOW, about="peer", detail=said)
+    assert len(unframe(notice_text(notice))) == 1
+
+
+def test_a_watcher_that_asks_under_the_same_id_takes_its_own_place() -> None:
+    watchers = Watchers([watcher()])
+    again = replace(watcher(), at=NOW + 5)
+    assert watchers.subscribe(again, NOW + 5).removed == (watcher(),)
+    assert watchers.fire(NOW + 5) == (again,)
+
+
+def test_nobody_is_left_out_of_the_table_of_steps() -> None:
+    assert set(SENDER_STEPS) == {*PENDING, "held", "delivered"}
