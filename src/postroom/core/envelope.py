@@ -421,7 +421,7 @@ _NOTICES: Final = {
     "delivered": "{who} has let your held message in. It is in the inbox; nothing says that it was read.",
     "denied": "{who} did not let your message in. It is not delivered.",
     "refused": "{who} takes no messages from other sessions. Yours is not delivered.",
-    "expired": "{who} held your message and nobody decided about it in time. It is not delivered.",
+    "expired": "{who} did not take up your message in time. It is not delivered.",
     "dropped": "{who} dropped your message. It will not be delivered.",
     "misaddressed": "{who} is not the session that your message was for. It is not delivered.",
     "read": "{who} has taken your message from its inbox.",
@@ -429,6 +429,9 @@ _NOTICES: Final = {
     "idle": "{who} has ended its turn, and nothing waits for it.",
     "exited": "{who} has ended.",
     "unavailable": "{who} cannot tell you when it is idle.",
+    # For the session's own loop, about messages that were held here.
+    "approved": "A person has let in a message that was held here. It came from {who}.",
+    "released": "What was held here has been judged again.",
 }
 _OTHER_NOTICE = "{who} sent word about your message."
 
