@@ -5,6 +5,9 @@ committed and synced: a write-ahead log with `synchronous=FULL`, held under SQLi
 no shared memory file exists that a full disk could break (05.27). Where the folder lies on a network file
 system a rollback journal takes the log's place, and `problems` says so.
 
+What is accepted, held or refused is written by the same statements in the same order (03.10). Here are messages,
+leases, pins, what was sent, and retention; `state.store_holds` has holds and notices, `state.writer` the file.
+
 How it fails. Every error of SQLite becomes `StoreFailed` after a rollback, and what is counted here is put
 back to what the file says. A full disk refuses arrivals and lets what was accepted be handed out and
 confirmed: `state.store_files` has the reserve that this takes. A corrupt file, found at the opening or
@@ -17,31 +20,19 @@ the disk took the bytes and reported an error: the sender was told `store_failed
 is then a repeat.
 
 What is weak: the disk's word is taken for a sync; a search for words reads every text that is kept; `steps`
-reads the whole journal, some ten milliseconds at its limit.
+reads the whole journal, some ten milliseconds at its limit. A long text that is refused writes fewer pages than
+one that is accepted, since it is not kept.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any
 
-from postroom.core.inbox import Settled
+from postroom.core.inbound import Settled
 from postroom.core.message import Pin
-from postroom.errors import PostroomError, StoreFailed
+from postroom.errors import StoreFailed
 from postroom.state import schema
-from postroom.state.database import (
-    CORRUPT,
-    DOCTOR,
-    FULL,
-    OUT_OF_ROOM,
-    code_of,
-    failure,
-    open_to_write,
-)
-from postroom.state.files import close_in_children, descriptors_below, keep_in_children
-from postroom.state.journal import FILE, Journal
 from postroom.state.journal import Reader as Reader
 from postroom.state.keeping import (
     GIVEN_BACK,
@@ -52,74 +43,42 @@ from postroom.state.keeping import (
     UNTOLD,
     Retention,
     Sent,
+    refused_worn,
     worn,
 )
 from postroom.state.keeping import Store as Store
-from postroom.state.schema import message_of, message_row
-from postroom.state.store_files import (
-    PAGE,
-    Room,
-    file_system_of,
-    is_network,
-    keep_for_ever,
-    own_file,
-    set_aside,
-)
+from postroom.state.schema import message_row
+from postroom.state.store_files import file_system_of, is_network
+from postroom.state.store_holds import Holds
+from postroom.state.writer import CHARACTERS_PER_PAGE, WRITE_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from postroom.core.inbox import Verdict
+    from postroom.core.inbound import Verdict
     from postroom.core.message import Message
-
-Answer = TypeVar("Answer")
 
 FIRST_PAGES = 8
 MESSAGE_PAGES = 4
 """Pages of the log that the first message of a group may take, its text apart (five tables, one index, a split
 now and then), and each further one, which shares most of them."""
 
-CHARACTERS_PER_PAGE = 1000
-"""Of text, at four bytes each."""
-
-WRITE_PAGES = 3
-"""Pages that any other write may take."""
+TIERS: dict[Verdict, int] = {"held": schema.HELD, "refused": schema.REFUSED}
+"""Where a message lies that does not wait; what is accepted waits in the tier of its priority."""
 
 VACUUM_PAGES = 64
 """Free pages that one `prune` gives back to the disk; and only where four times as many are free."""
 
 
-class SqliteStore(Journal):
+class SqliteStore(Holds):
     """What one session remembers, in its own folder; made by `SqliteStore.open`. See `keeping.Store`."""
 
     durable = True
 
     def __init__(self, folder: str, session_name: str, now: int, retention: Retention, log: bool) -> None:
-        self._folder = folder
-        self._path = os.path.join(folder, FILE)
         self._retention = retention
-        self._log = log
-        self._now = now
-        self._problems: list[str] = []
-        self._descriptors = lambda: descriptors_below(folder)
-        self._room = Room(self._path, log=log)
-        self.pending = False
-        self._full = False
-        self._left = False
-        self._replaced = False
-        self.unread = 0
-        self.waiting_count = 0
-        self._letter = 0
-        self._step = 0
         self._leases: dict[str, list[int]] = {}
-        self._marks = (0, 0, 0, 0)
-        super().__init__(self._connect(), session_name)
-        try:
-            self._attach()
-        except StoreFailed:
-            if not self._replaced:  # else it was corrupt, only deeper than the opening looks
-                self.close()
-                raise
+        super().__init__(folder, session_name, now, log=log)
 
     @classmethod
     def open(
@@ -156,16 +115,6 @@ class SqliteStore(Journal):
 
     # Reading
 
-    @property
-    def problems(self) -> list[str]:
-        """Sentences for `status` and `doctor`."""
-        if self._room.whole:
-            return list(self._problems)
-        return [
-            *self._problems,
-            "The disk is full: arriving messages are refused until there is space again.",
-        ]
-
     def settled(self, sender: str, msg_id: str) -> Settled | None:
         """What this sender's id was settled as, the open group included (03.8)."""
         found = self._row(schema.SETTLED, (msg_id, sender))
@@ -201,24 +150,43 @@ class SqliteStore(Journal):
 
     # Writing
 
-    def add(self, message: Message, *, body: str) -> None:
-        """Takes a message in as accepted (11.1). ValueError where this sender's id is settled already (11.5)."""
+    def add(
+        self,
+        message: Message,
+        *,
+        body: str,
+        verdict: Verdict = "accepted",
+        cause: str = "",
+        scope: str = "",
+        rung: str = "",
+        expires_at: int | None = None,
+        detail: str = "",
+    ) -> int:
+        """Takes a message in, the same way whatever the verdict (03.10, 11.1).
+
+        ValueError where this sender's id is settled already (11.5).
+        """
         origin = message.origin
         msg_id, sender, at = message.msg_id, origin.identity, message.received_at
         peer = sender if origin.name is None else origin.name
+        tier = TIERS.get(verdict, message.priority == "later")
         row, step = self._letter + 1, self._step + 1
         pages = MESSAGE_PAGES if self.pending else FIRST_PAGES
         self._begin(at, pages + len(message.text) // CHARACTERS_PER_PAGE)
         write = self._write
         try:
-            write(schema.ADD_LETTER, (row, msg_id, sender, "accepted", body, at))
-            write(schema.ADD_MESSAGE, message_row(row, message))
-            write(schema.ADD_UNREAD, (row, message.priority == "later"))
-            write(schema.ADD_TWO_STEPS, (step, msg_id, at, peer, step + 1, msg_id, at, peer))
+            write(schema.ADD_LETTER, (row, msg_id, sender, verdict, body, at))
+            write(schema.ADD_MESSAGE, message_row(row, message, refused=verdict == "refused"))
+            write(schema.ADD_UNREAD, (row, tier, cause, scope, rung, expires_at))
+            write(
+                schema.ADD_TWO_STEPS,
+                (step, msg_id, at, peer, step + 1, msg_id, at, verdict, detail, peer),
+            )
         except sqlite3.IntegrityError:  # the letter, the first of them, and nothing was written
             raise ValueError(f"{msg_id} of {sender} is settled already") from None
         except UnicodeEncodeError:  # half of a surrogate pair, which no file can hold
-            self._do(schema.DROP_LETTER, (row,))
+            for drop in (schema.DROP_LETTER, schema.DROP_MESSAGE, schema.DROP_UNREAD):
+                self._do(drop, (row,))
             raise
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -227,25 +195,17 @@ class SqliteStore(Journal):
             raise
         self._letter = row
         self._step = step + 1
-        self.unread += 1
-        self.waiting_count += 1
-
-    def settle(self, sender: str, msg_id: str, verdict: Verdict, body: str, at: int) -> None:
-        """Settles an id without taking a message in (03.8)."""
-        self._begin(at, WRITE_PAGES)
-        try:
-            self._write(schema.ADD_LETTER, (self._letter + 1, msg_id, sender, verdict, body, at))
-        except sqlite3.IntegrityError:
-            raise ValueError(f"{msg_id} of {sender} is settled already") from None
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-        self._letter += 1
+        if verdict == "accepted":
+            self.unread += 1
+            self.waiting_count += 1
+        elif verdict == "held":
+            self._held += 1
+        return row
 
     def note(self, msg_id: str, state: str, at: int, detail: str = "", peer: str = "") -> None:
         """Writes one row of the journal (11.1)."""
         self._begin(at, WRITE_PAGES)
-        self._do(schema.ADD_STEP, (self._step + 1, msg_id, at, state, detail, peer))
-        self._step += 1
+        self._do_step(msg_id, state, at, detail, peer)
 
     def pin(self, conversation: str, normal: str, pin: Pin, at: int) -> None:
         """Makes or moves a pin (02.17, 02.18)."""
@@ -286,18 +246,6 @@ class SqliteStore(Journal):
             self.note(msg_id, "answered", at, peer=peer)
             self._do(schema.SET_ANSWERED, (row,))
         return bool(rows)
-
-    def commit(self) -> None:
-        """Makes the open group durable, synced (05.27)."""
-        if not self.pending:
-            return
-        if not self._room.commits():
-            raise self._no_room()
-        try:
-            self._write("COMMIT")
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-        self.pending = False
 
     def take(
         self, lease: str, now: int, *, later: bool = True, limit: int | None = None, only: str | None = None
@@ -361,14 +309,20 @@ class SqliteStore(Journal):
         self._journal([row[1:] for row in old], "removed", now, TOO_OLD)
         self.unread -= len(old)
         self.waiting_count -= len(old)
-        heavy = self._weight() > keep.file_bytes
         last, steps = self._letter, keep.batch * STEPS_PER_BATCH
+        (count,) = self._row(schema.COUNT_REFUSED)
+        refused: Any = self._rows(schema.OLDEST_REFUSED, (steps,))
+        out = [(row,) for row in refused_worn(refused, count, keep, now)]
+        self._do_each(schema.DROP_UNREAD, out)
+        self._do_each(schema.DROP_MESSAGE, out)
+        heavy = self._weight() > keep.file_bytes
         consumed: Any = self._rows(schema.OLDEST_CONSUMED, (keep.batch,))
         gone = worn(consumed, keep, newest=last, now=now, heavy=heavy)
         self._do_each(schema.DROP_MESSAGE, [(row,) for row in gone])
+        (beyond,) = self._row(schema.NEWEST_SURPLUS_LETTER, (keep.settled_count,))
         self._do(
             schema.DROP_LETTERS,
-            (last - keep.settled_count, keep.batch, now - keep.settled_age, last - keep.settled_most),
+            (beyond, keep.batch, now - keep.settled_age, last - keep.settled_most),
         )
         self._do(
             schema.DROP_STEPS,
@@ -391,58 +345,14 @@ class SqliteStore(Journal):
         self._copy_back()
         return removed
 
-    def close(self) -> None:
-        """Forgets what is open and lets go of the file.
+    # What an ended session left
 
-        It never commits: it may run in a signal handler, between two writes of one message, and what was not
-        committed was not acknowledged. The ballast stays only where unread mail waits for the session.
-        """
-        if self.pending:
-            self._roll_back()
-        if not self.unread and not self._left:
-            self._room.release()
-        keep_in_children(self._descriptors)
-        _OPEN.discard(self)
-        super().close()
-
-    # The file
-
-    def _connect(self) -> sqlite3.Connection:
-        """Opens the file, whatever state it is in; one that is corrupt makes room for a new one.
-
-        Raises StoreFailed, StoreTooNew, UnfitPath.
-        """
-        try:
-            own_file(self._path)
-            try:
-                return open_to_write(self._path, log=self._log, corrupt=self._set_aside)
-            except sqlite3.Error as error:
-                if code_of(error) not in CORRUPT:
-                    raise
-            own_file(self._path)
-            return open_to_write(self._path, log=self._log, corrupt=self._set_aside)
-        except sqlite3.Error as error:
-            raise failure(error) from error
-        except OSError as error:
-            raise StoreFailed(f"The message store cannot be opened: {error.strerror}.", DOCTOR) from error
-
-    def _attach(self) -> None:
-        """Counts what the open file holds, and lets what was leased before wait again."""
-        writer = self._connection.cursor()
-        self._cursors.append(writer)
-        self._write: Callable[..., sqlite3.Cursor] = writer.execute
-        self._write_each: Callable[..., sqlite3.Cursor] = writer.executemany
-        close_in_children(self._descriptors)
-        _OPEN.add(self)
+    def _recover(self) -> None:
+        """Lets what was leased wait again, and says what became of what was being sent."""
         self._leases.clear()
-        (self._letter,) = self._row(schema.LAST_LETTER)
-        (self._step,) = self._row(schema.LAST_STEP)
-        self.unread, leased = self._row(schema.COUNT_UNREAD)
-        self.waiting_count = self.unread - leased
         left = [row for (row,) in self._rows(schema.LEFT_LEASED)]
         self._relieved(lambda: self._give_back(left, self._now, LEFT_BEHIND))
         self._settle_sent()
-        self._room.restore()
 
     def _settle_sent(self) -> None:
         """What was being sent when the session ended may have arrived: nobody knows, and that is said (11.2)."""
@@ -454,66 +364,6 @@ class SqliteStore(Journal):
                 self.commit()
             except StoreFailed:
                 pass  # a full disk: the next opening says it
-
-    def _set_aside(self) -> None:
-        """Makes room for a new file and says so. Raises OSError."""
-        name = set_aside(self._path, self._now)
-        self._problems.append(
-            f"The message store was corrupt and was set aside as {name}; a new one was begun."
-            " Unread messages may be in it."
-        )
-
-    def _begin(self, now: int, pages: int, *, growing: bool = True) -> None:
-        """Opens a group where none is, and counts the pages of the log that this write may take.
-
-        A write that makes the store grow needs a whole reserve behind it; a lease does not.
-        """
-        self._now = now
-        if not self.pending:
-            if not self._room.opens(growing=growing, copy_back=self._copy_back):
-                raise self._no_room()
-            self._do("BEGIN IMMEDIATE")
-            self.pending = True
-            self._marks = (self._letter, self._step, self.unread, self.waiting_count)
-        self._room.takes(pages, growing=growing)
-
-    def _copy_back(self) -> bool:
-        """Copies the log into the database, so that it is used from its start again. False: the disk is full."""
-        if not self._log:
-            return True
-        try:
-            self._write("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error as error:
-            if code_of(error) in CORRUPT:
-                raise self._failed(error) from error
-            return False
-        self._room.emptied()
-        return True
-
-    def _do(self, sql: str, values: Sequence[object] = ()) -> None:
-        try:
-            self._write(sql, values)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def _do_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
-        try:
-            self._write_each(sql, rows)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def _message(self, row: int) -> Message:
-        return message_of(self._row(schema.MESSAGE, (row,)))
-
-    def _journal(self, about: Sequence[Sequence[Any]], state: str, now: int, detail: str = "") -> None:
-        """One row for each of (id, name or identity of the sender, …), the first name that is one."""
-        first = self._step + 1
-        rows = [
-            (first + place, msg_id, now, state, detail, next(name for name in names if name is not None))
-            for place, (msg_id, *names) in enumerate(about)
-        ]
-        self._do_each(schema.ADD_STEP, rows)
-        self._step += len(rows)
 
     def _about(self, rows: Sequence[int]) -> list[tuple[int, str, str]]:
         """(row, id, name or identity of the sender) of messages, in order of arrival."""
@@ -530,74 +380,3 @@ class SqliteStore(Journal):
             self.waiting_count += len(rows)
         self.commit()
         return [row[1] for row in rows]
-
-    def _relieved(self, work: Callable[[], Answer]) -> Answer:
-        """Does what must work on a full disk too: the reserve is given up for it, once."""
-        alone = not self.pending
-        try:
-            return work()
-        except StoreFailed:
-            if not (self._full and self._room.release() and alone):
-                raise
-        return work()
-
-    def _no_room(self) -> StoreFailed:
-        """Rolls back for a disk that has no room for arrivals. Returns what is to be raised."""
-        self._roll_back()
-        return StoreFailed(*FULL)
-
-    def _weight(self) -> int:
-        """Bytes of the file that are in use."""
-        return (self._row("PRAGMA page_count")[0] - self._row("PRAGMA freelist_count")[0]) * PAGE
-
-    def _failed(self, error: sqlite3.Error) -> StoreFailed:
-        """Rolls back; after a corruption begins a new file. Returns what is to be raised (05.27)."""
-        code = code_of(error)
-        self._full = code in OUT_OF_ROOM
-        self._roll_back()
-        if code in CORRUPT:
-            try:
-                self._set_aside()
-                super().close()
-                self._use(self._connect())
-                self._attach()
-                self._replaced = True
-            except (OSError, PostroomError):
-                super().close()  # every further call fails
-            return StoreFailed("The message store was corrupt and was set aside.", DOCTOR)
-        return failure(error)
-
-    def _roll_back(self) -> None:
-        """Forgets the open group, in the file and in what is counted here."""
-        if not self.pending:
-            return
-        self.pending = False
-        try:
-            self._write("ROLLBACK")
-        except sqlite3.Error:
-            pass  # SQLite had rolled back by itself
-        self._letter, self._step, self.unread, self.waiting_count = self._marks
-        self._room.rolled_back()
-
-    def leave_to_parent(self) -> None:
-        """In a forked child: the parent's store is out of reach from now on, and not closed at the end (05.11)."""
-        self._left = True
-        for part in (self._connection, *self._cursors):
-            keep_for_ever(part)
-        gone = sqlite3.connect(":memory:")
-        gone.close()
-        self._connection, self._cursors = gone, []
-        self._read = self._write = self._write_each = gone.execute
-        self.pending = False
-
-
-_OPEN: WeakSet[SqliteStore] = WeakSet()
-"""The stores of this process, for its forked children to leave."""
-
-
-def _leave_all() -> None:
-    for store in list(_OPEN):
-        store.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_leave_all)
