@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "Decided",
+    "Explanation",
     "Lease",
     "Message",
     "Near",
@@ -28,6 +30,7 @@ __all__ = [
     "Pin",
     "Receipt",
     "Refusal",
+    "Rule",
     "Status",
     "Step",
 ]
@@ -89,6 +92,8 @@ class Origin:
         address: where an answer goes (`uds:/…/123.sock`); None: it cannot be answered.
         transport: the scheme that carried it, such as `uds`.
         stated_class: the permission class that the sender states, a claim (03.5).
+        reply_path: `<pid>:<start> <address>`: the connecting process as it is seen here and the address that it
+            gave, for the check before a notice is sent (05.24). Empty: no notice can be sent.
     """
 
     kind: OriginKind
@@ -98,6 +103,7 @@ class Origin:
     address: str | None = None
     transport: str = "uds"
     stated_class: PermissionClass | None = None
+    reply_path: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +224,55 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a person's decision about a held message came to (10.29).
+
+    Attributes:
+        msg_id: the message, whole.
+        state: `accepted` or `denied`.
+    """
+
+    msg_id: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Which rung of the ladder decides about a message, and which scope of settings stands behind it (03.6, 10.10).
+
+    Attributes:
+        outcome: `accepted`, `held`, `refused`, or what else the ladder answers.
+        rung: the word of the rung that answers, such as `class`.
+        scope: the scope of settings that decides; `default` where none is set.
+        cause: why it is held, in one word such as `mode-mismatch`; empty where it is not.
+        then: what was decided when the message came, as the journal has it; empty for a supposed one.
+    """
+
+    outcome: str
+    rung: str
+    scope: str
+    cause: str
+    then: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A pair that a person always accepts: this session and one sender, until it is revoked (03.12, 03.48).
+
+    Attributes:
+        id: by which it is revoked; the same sender has the same one again.
+        identity: whose messages are accepted; it counts for a verified sender only.
+        name: what the sender was called when the rule was made.
+        since: epoch milliseconds.
+    """
+
+    id: str
+    identity: str
+    name: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """A message from the system itself to a sender (03.49): about one of its messages, or an idle session.
 
@@ -267,6 +322,7 @@ class Status:
         inbound_scope: which scope set it.
         queued: messages that wait to be taken.
         held: messages that wait for a person.
+        off: which halves a shutdown of messaging has turned off: `send`, `receive` (10.30).
         problems: sentences for the person.
         counts: what was ignored or failed since the start, by kind.
     """
@@ -281,6 +337,7 @@ class Status:
     inbound_scope: str = "default"
     queued: int = 0
     held: int = 0
+    off: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict[str, int])
 

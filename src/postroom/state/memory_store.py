@@ -5,7 +5,8 @@ only closes the group. Everything else is the same, the rolling back too, and on
 both. So that a crash can be simulated, `reopened` gives what a store would hold that was killed in this
 instant and opened again, and `full` makes the disk full.
 
-Accepting a message makes one small object and a few entries in dictionaries: about a microsecond.
+Accepting a message makes one small object and a few entries in dictionaries: about a microsecond. What is kept
+under an id is found by that id.
 
 What is weak: the journal is a list, which `steps` and `log` read through; words are searched for in every
 text that is kept.
@@ -15,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from postroom.core.inbox import Settled
-from postroom.errors import StoreFailed
+from postroom.core.holds import Hold
+from postroom.core.inbound import Settled
 from postroom.state.keeping import (
     GIVEN_BACK,
     IN_MEMORY,
@@ -29,44 +30,42 @@ from postroom.state.keeping import (
     UNTOLD,
     Retention,
     Sent,
+    ending,
+    refused_worn,
     step_of,
     worn,
 )
+from postroom.state.memory_tables import MemoryTables, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from postroom.core.inbox import Verdict
-    from postroom.core.message import Message, Pin, Step
+    from postroom.core.inbound import Verdict
+    from postroom.core.message import Message, Pin, State, Step
 
     Letter = tuple[Verdict, str, int, int]
     """(verdict, body, at, row): one settled id."""
 
-Row = tuple[str, int, str, str, str]
-"""(msg_id, at, state, detail, peer): one row of the journal."""
+TABLES = (
+    *("_letters", "_next", "_later", "_leased", "_past", "_held", "_refused", "_of_id"),
+    *("_journal", "_sent", "_pins", "_shown", "_rules", "_owed", "_notices", "_watches"),
+)
+"""Everything that would be in the file."""
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
-
-class MemoryStore:
+class MemoryStore(MemoryTables):
     """What one session remembers, in memory. See `keeping.Store`.
 
     Args:
         session_name: the name that its journal rows bear when they are read (`Step.where`).
         retention: how long and how much is kept.
-
-    Attributes:
-        failing: for tests: `full` makes what grows fail as on a full disk, `broken` makes every write fail.
-        pending: whether a group is open, for `commit` to close.
     """
 
     durable = False
 
     def __init__(self, session_name: str = "", *, retention: Retention = IN_MEMORY) -> None:
+        super().__init__()
         self.session_name = session_name
-        self.failing = ""
-        self.pending = False
         self._retention = retention
         self._letters: dict[tuple[str, str], Letter] = {}
         self._letter = 0
@@ -75,14 +74,12 @@ class MemoryStore:
         self._later: dict[int, Message] = {}
         self._leased: dict[int, tuple[str, Message]] = {}
         self._past: dict[int, Message] = {}
-        self._journal: list[Row] = []
-        self._pruned = 0
+        self._held: dict[int, Hold] = {}
+        self._refused: dict[int, Message] = {}
+        self._of_id: dict[str, int | tuple[int, ...]] = {}
         self._sent: dict[str, tuple[int, Sent]] = {}
         self._pins: dict[tuple[str, str], tuple[int, Pin]] = {}
         self._shown: dict[str, tuple[str, str, int]] = {}
-        self._numbers = 0
-        self._undo: list[Message | Callable[[], object]] = []
-        self._mark = 0
 
     # Reading
 
@@ -121,8 +118,11 @@ class MemoryStore:
 
     def find(self, msg_id: str) -> list[Message]:
         """Every message under this id that is still kept, oldest first."""
-        found = {row: message for row, message in self._kept() if message.msg_id == msg_id}
-        return [found[row] for row in sorted(found)]
+        return [self._message(row) for row in sorted(self._rows_of_id(msg_id))]
+
+    def holds(self) -> list[Hold]:
+        """What is held, in order of arrival."""
+        return [self._held[row] for row in sorted(self._held)]
 
     def steps(self, msg_id: str) -> list[Step]:
         """The journal's rows about one id, oldest first (10.12)."""
@@ -172,8 +172,19 @@ class MemoryStore:
 
     # Writing
 
-    def add(self, message: Message, *, body: str) -> None:
-        """Takes a message in as accepted (11.1). ValueError where this sender's id is settled already (11.5)."""
+    def add(
+        self,
+        message: Message,
+        *,
+        body: str,
+        verdict: Verdict = "accepted",
+        cause: str = "",
+        scope: str = "",
+        rung: str = "",
+        expires_at: int | None = None,
+        detail: str = "",
+    ) -> int:
+        """Takes a message in (03.10, 11.1). ValueError where this sender's id is settled already (11.5)."""
         origin = message.origin
         msg_id, sender, at = message.msg_id, origin.identity, message.received_at
         key = (sender, msg_id)
@@ -181,28 +192,85 @@ class MemoryStore:
             raise ValueError(f"{msg_id} of {sender} is settled already")
         if not self.pending:
             self._begin()
-        if message.state != "accepted":
-            message = replace(message, state="accepted")
+        self._growing = True
+        if message.state != verdict:
+            message = replace(message, state=verdict)
         self._letter = row = self._letter + 1
-        self._letters[key] = ("accepted", body, at, row)
-        (self._later if message.priority == "later" else self._next)[row] = message
+        self._letters[key] = (verdict, body, at, row)
+        if verdict == "accepted":
+            (self._later if message.priority == "later" else self._next)[row] = message
+        elif verdict == "held":
+            self._held[row] = Hold(
+                row=row,
+                message=message,
+                cause=cause,  # pyright: ignore[reportArgumentType]
+                scope=scope,
+                rung=rung,
+                expires_at=expires_at,
+            )
+        else:
+            self._refused[row] = message
+        if self._of_id.setdefault(msg_id, row) is not row:
+            self._of_id[msg_id] = (*self._rows_of_id(msg_id), row)
         peer = sender if origin.name is None else origin.name
-        self._journal += ((msg_id, at, "received", "", peer), (msg_id, at, "accepted", "", peer))
+        self._journal += ((msg_id, at, "received", "", peer), (msg_id, at, verdict, detail, peer))
         self._undo.append(message)
+        return row
 
-    def settle(self, sender: str, msg_id: str, verdict: Verdict, body: str, at: int) -> None:
-        """Settles an id without taking a message in (03.8)."""
-        key = (sender, msg_id)
-        if key in self._letters:
-            raise ValueError(f"{msg_id} of {sender} is settled already")
+    def _forget_arrival(self, message: Message) -> None:
+        row = self._letters.pop((message.origin.identity, message.msg_id))[3]
+        self._remove(row, message)
+        self._letter = row - 1
+
+    def release_hold(self, row: int, at: int, *, approved_by: str | None = None, detail: str = "") -> Message:
+        """Lets a held message in (03.41, 03.45). ValueError where there is none."""
+        hold = self._hold(row)
         self._begin()
-        self._letter += 1
-        self._letters[key] = (verdict, body, at, self._letter)
+        key = (hold.message.origin.identity, hold.message.msg_id)
+        self._letter = new = self._letter + 1
+        message = replace(hold.message, state="accepted", held=True, approved_by=approved_by)
+        letter = self._letters.pop(key)
+        self._letters[key] = ("accepted", letter[1], at, new)
+        self._remove(row, message)
+        self._tier(message)[new] = message
+        self._find_by_id(new, message)
+        self._journal.append((message.msg_id, at, "accepted", detail, _peer(message)))
 
         def undo() -> None:
-            self._letter = self._letters.pop(key)[3] - 1
+            self._remove(new, message)
+            self._held[row] = hold
+            self._find_by_id(row, message)
+            self._letters[key] = letter
+            self._letters = dict(sorted(self._letters.items(), key=lambda pair: pair[1][3]))
+            self._letter = new - 1
 
         self._undo.append(undo)
+        return message
+
+    def end_hold(self, row: int, state: State, at: int, detail: str = "") -> None:
+        """Ends a hold without letting it in (03.42). ValueError where there is none, or for another state."""
+        state = ending(state)
+        hold = self._hold(row)
+        message = hold.message
+        self._begin(growing=False)
+        self._remove(row, message)
+        self._journal.append((message.msg_id, at, state, detail, _peer(message)))
+
+        def undo() -> None:
+            self._held[row] = hold
+            self._find_by_id(row, message)
+
+        self._undo.append(undo)
+
+    def change_hold(self, row: int, cause: str, scope: str, rung: str, expires_at: int | None) -> None:
+        """Writes down why a message is held now, and until when (03.40, 03.43). ValueError where there is none."""
+        changed = replace(self._hold(row), cause=cause, scope=scope, rung=rung, expires_at=expires_at)  # pyright: ignore[reportArgumentType]
+        self._set(self._held, row, changed, growing=False)
+
+    def _hold(self, row: int) -> Hold:
+        if row not in self._held:
+            raise ValueError(f"there is no hold with the number {row}")
+        return self._held[row]
 
     def note(self, msg_id: str, state: str, at: int, detail: str = "", peer: str = "") -> None:
         """Writes one row of the journal (11.1)."""
@@ -214,8 +282,7 @@ class MemoryStore:
         key = (conversation, normal)
         known = self._pins.get(key)
         if known is None or known[1] != pin:
-            self._numbers += 1
-            self._set(self._pins, key, (self._numbers, pin))
+            self._set(self._pins, key, (self._next_number(), pin))
 
     def forget_pin(self, conversation: str, normal: str) -> None:
         """Removes a pin, if there is one."""
@@ -243,20 +310,16 @@ class MemoryStore:
 
     def answered(self, msg_id: str, at: int) -> bool:
         """Marks what was consumed under this id as answered (11.1)."""
-        consumed = [row for row, message in self._past.items() if message.msg_id == msg_id]
-        consumed = sorted(row for row in consumed if self._past[row].state == "consumed")
+        consumed = [
+            row
+            for row in sorted(self._rows_of_id(msg_id))
+            if row in self._past and self._past[row].state == "consumed"
+        ]
         for row in consumed:
             message = self._past[row]
             self.note(msg_id, "answered", at, peer=_peer(message))
             self._set(self._past, row, message.moved("answered"))
         return bool(consumed)
-
-    def commit(self) -> None:
-        """Closes the open group; nothing is durable here (05.27). Raises StoreFailed where `failing` says so."""
-        if self.pending:
-            self._check(growing=True)
-            self.pending = False
-            self._undo.clear()
 
     def take(
         self, lease: str, now: int, *, later: bool = True, limit: int | None = None, only: str | None = None
@@ -266,7 +329,7 @@ class MemoryStore:
         self._commit_with(bool(chosen))
         taken: list[Message] = []
         for row, message in chosen:
-            (self._later if message.priority == "later" else self._next).pop(row)
+            self._tier(message).pop(row)
             leased = replace(message, state="leased")
             self._leased[row] = (lease, leased)
             self._journal.append((message.msg_id, now, "leased", "", _peer(message)))
@@ -295,20 +358,25 @@ class MemoryStore:
         keep = self._retention
         waiting = [pair for tier in (self._next, self._later) for pair in tier.items()]
         old = sorted(
-            ((row, message) for row, message in waiting if message.received_at < now - keep.unread_age),
+            ((row, message) for row, message in waiting if self._since(message) < now - keep.unread_age),
             key=lambda pair: pair[0],
         )[: keep.batch]
         for row, message in old:
-            self._next.pop(row, None)
-            self._later.pop(row, None)
+            self._remove(row, message)
             self._journal.append((message.msg_id, now, "removed", TOO_OLD, _peer(message)))
+        refused = [
+            (row, self._refused[row].received_at)
+            for row in sorted(self._refused)[: keep.batch * STEPS_PER_BATCH]
+        ]
+        for row in refused_worn(refused, len(self._refused), keep, now):
+            self._remove(row, self._refused[row])
         consumed = (
-            (row, self._past[row].received_at, len(self._past[row].text))
+            (row, self._since(self._past[row]), len(self._past[row].text))
             for row in sorted(self._past)[: keep.batch]
         )
         heavy = sum(len(message.text) for _, message in self._kept()) > keep.file_bytes
         for row in worn(consumed, keep, newest=self._letter, now=now, heavy=heavy):
-            del self._past[row]
+            self._remove(row, self._past[row])
         self._prune_letters(now)
         self._prune_journal(now)
         newest = max((number for number, _ in self._sent.values()), default=0)
@@ -334,19 +402,10 @@ class MemoryStore:
         self._roll_back()
         self.failing = "broken"
         again = MemoryStore(self.session_name, retention=self._retention)
-        for name in (
-            "_letters",
-            "_next",
-            "_later",
-            "_leased",
-            "_past",
-            "_journal",
-            "_sent",
-            "_pins",
-            "_shown",
-        ):
+        for name in TABLES:
             setattr(again, name, getattr(self, name).copy())
         again._letter, again._pruned, again._numbers = self._letter, self._pruned, self._numbers
+        again._given = max((0, *again._owed, *again._notices))
         again._give_back(sorted(again._leased), now, LEFT_BEHIND)
         for msg_id, (_, sent) in list(again._sent.items()):
             if not sent.state:
@@ -360,7 +419,43 @@ class MemoryStore:
         yield from self._next.items()
         yield from self._later.items()
         yield from self._past.items()
+        yield from self._refused.items()
         yield from ((row, message) for row, (_, message) in self._leased.items())
+        yield from ((row, hold.message) for row, hold in self._held.items())
+
+    def _message(self, row: int) -> Message:
+        """A message that is kept, by its letter's row."""
+        for table in (self._past, self._next, self._later, self._refused):
+            if row in table:
+                return table[row]
+        return self._held[row].message if row in self._held else self._leased[row][1]
+
+    def _since(self, message: Message) -> int:
+        """Since when a message counts as kept: its arrival, or its release from a hold."""
+        return self._letters[message.origin.identity, message.msg_id][2]
+
+    def _tier(self, message: Message) -> dict[int, Message]:
+        return self._later if message.priority == "later" else self._next
+
+    def _rows_of_id(self, msg_id: str) -> tuple[int, ...]:
+        """Where the kept messages of an id lie: nearly always one, which is not worth a tuple."""
+        found = self._of_id.get(msg_id, ())
+        return (found,) if isinstance(found, int) else found
+
+    def _find_by_id(self, row: int, message: Message) -> None:
+        """Has a kept message found by its id."""
+        self._of_id[message.msg_id] = (*self._rows_of_id(message.msg_id), row)
+
+    def _remove(self, row: int, message: Message) -> None:
+        """Keeps a message no more, wherever it lies."""
+        for table in (self._next, self._later, self._past, self._held, self._refused):
+            if table.pop(row, None) is not None:
+                break
+        left = tuple(each for each in self._rows_of_id(message.msg_id) if each != row)
+        if left:
+            self._of_id[message.msg_id] = left
+        else:
+            del self._of_id[message.msg_id]
 
     def _choice(
         self, *, later: bool = True, limit: int | None = None, only: str | None = None
@@ -377,7 +472,7 @@ class MemoryStore:
         ids: list[str] = []
         for row in rows:
             message = replace(self._leased.pop(row)[1], state="accepted", redelivered=True)
-            (self._later if message.priority == "later" else self._next)[row] = message
+            self._tier(message)[row] = message
             self._journal.append((message.msg_id, now, "accepted", why, _peer(message)))
             ids.append(message.msg_id)
         if ids:  # each back in its old place
@@ -403,51 +498,13 @@ class MemoryStore:
             if wanted in message.text.casefold() or wanted in (message.summary or "").casefold()
         )
 
-    def _begin(self) -> None:
-        if not self.pending:
-            self.pending = True
-            self._mark = self._pruned + len(self._journal)
-
-    def _set(self, table: dict[Key, Value], key: Key, value: Value | None) -> None:
-        """Sets or, for None, removes one entry, in a way that can be taken back."""
-        self._begin()
-        before = table.get(key)
-        _put(table, key, value)
-        self._undo.append(lambda: _put(table, key, before))
-
-    def _check(self, *, growing: bool) -> None:
-        if self.failing == "broken" or (self.failing == "full" and growing):
-            self._roll_back()
-            raise StoreFailed("The message store cannot be written.", "Free some space, then try again.")
-
-    def _commit_with(self, writes: bool) -> None:
-        """Closes the open group, so that what follows is part of it: nothing more can fail."""
-        if writes or self.pending:
-            self._check(growing=self.pending)
-        self.pending = False
-        self._undo.clear()
-
-    def _roll_back(self) -> None:
-        if not self.pending:
-            return
-        self.pending = False
-        for entry in reversed(self._undo):
-            if callable(entry):
-                entry()
-            else:
-                row = self._letters.pop((entry.origin.identity, entry.msg_id))[3]
-                (self._later if entry.priority == "later" else self._next).pop(row)
-                self._letter = row - 1
-        self._undo.clear()
-        del self._journal[self._mark - self._pruned :]
-
     def _prune_letters(self, now: int) -> None:
         keep = self._retention
         kept = {row for row, _ in self._kept()}
         surplus = (
             (key, letter)
-            for key, letter in self._letters.items()
-            if letter[3] <= self._letter - keep.settled_count and letter[3] not in kept
+            for key, letter in islice(self._letters.items(), max(0, len(self._letters) - keep.settled_count))
+            if letter[3] not in kept
         )
         for key, (_, _, at, row) in [*islice(surplus, keep.batch)]:
             if at < now - keep.settled_age or row <= self._letter - keep.settled_most:
@@ -463,13 +520,6 @@ class MemoryStore:
             gone += 1
         del self._journal[: max(gone, 0)]
         self._pruned += max(gone, 0)
-
-
-def _put(table: dict[Key, Value], key: Key, value: Value | None) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
 
 
 def _peer(message: Message) -> str:
