@@ -254,7 +254,7 @@ WHO_IS_TOLD: Final[Mapping[str, Told]] = MappingProxyType(
             sender="dropped",
             only="unacknowledged",
             receiver="throttled",
-            here="counted; shown in the console",
+            here="nothing; in the journal, with the reason",
             rule="03.55",
         ),
         "full": Told(
@@ -262,7 +262,7 @@ WHO_IS_TOLD: Final[Mapping[str, Told]] = MappingProxyType(
             sender="dropped",
             only="unacknowledged",
             receiver="full",
-            here="counted",
+            here="nothing; in the journal",
             rule="03.56",
         ),
     }

@@ -72,7 +72,8 @@ class Candidate:
         pid: its process; 0 when that is not known.
         start: that process's start; empty when that is not known.
         acknowledges: it announces `postroom_ack` (05.22).
-        chains: it announces `postroom_chain`.
+        chains: it announces `postroom_chain`: it sends on the chain of what it answers (03.66).
+        tells_idle: it announces `notify_idle`: it can be asked to say when it is idle (05.31).
         program: which program it belongs to.
         condition: what changes a send to it, such as `offline`.
         local: on this machine.
@@ -95,6 +96,7 @@ class Candidate:
     start: str = ""
     acknowledges: bool = False
     chains: bool = False
+    tells_idle: bool = False
     program: str = "postroom"
     condition: str = ""
     local: bool = True

@@ -1,7 +1,7 @@
 """Between a message and its frame: the line of one that leaves, the message of one that came.
 
 Pure: what a session knows comes in as arguments. It decides nothing; who may write to whom, and what is let in,
-is settled before `line_of` and by `core.inbox`. Sizes are judged on the finished line (`contract.too_large`).
+is settled before `line_of` and by `core.inbound`. Sizes are judged on the finished line (`contract.too_large`).
 
 How it fails: `line_of` raises ValueError for an address or a mode that no envelope has a place for, and for text
 without a UTF-8 form; `contract.validate` lets neither come here.
@@ -28,6 +28,7 @@ def line_of(
     address: str | None,
     name: str | None,
     mode: str | None,
+    hop_chain: tuple[str, ...] = (),
     priority: str = "next",
     acknowledge: bool = False,
 ) -> bytes:
@@ -40,6 +41,7 @@ def line_of(
         at: epoch milliseconds, the sender's clock.
         address: where an answer goes; None: nobody can answer.
         name, mode: what the sender says of itself; None: nothing.
+        hop_chain: the tokens of the sessions that this thread passed through, the sender's last (03.66).
         priority: `next` or `later`.
         acknowledge: ask for an acknowledgement; only of those who announce it (05.22).
 
@@ -48,7 +50,7 @@ def line_of(
     text = draft.text or ""
     return wire.encode_user(
         msg_id=msg_id,
-        content=envelope.wire_form(text, address=address, name=name, mode=mode),
+        content=envelope.wire_form(text, address=address, hop_chain=hop_chain, name=name, mode=mode),
         address=address,
         session_id=to,
         priority=priority,
@@ -60,7 +62,9 @@ def line_of(
     )
 
 
-def message_of(said: wire.Claims, *, msg_id: str, origin: Origin, at: int) -> Message:
+def message_of(
+    said: wire.Claims, *, msg_id: str, origin: Origin, at: int, hop_chain: tuple[str, ...] | None = None
+) -> Message:
     """The message that a frame brought: its sender's words, and who that is by what was checked (04.15).
 
     Args:
@@ -68,6 +72,7 @@ def message_of(said: wire.Claims, *, msg_id: str, origin: Origin, at: int) -> Me
         msg_id: its id, or one made here for a frame without.
         origin: who it comes from.
         at: epoch milliseconds, the receiver's clock.
+        hop_chain: the chain that it goes on, where that is not the one that it bears (03.66).
     """
     return Message(
         msg_id=msg_id,
@@ -78,6 +83,6 @@ def message_of(said: wire.Claims, *, msg_id: str, origin: Origin, at: int) -> Me
         sent_at=said.sent_at,
         in_reply_to=said.in_reply_to,
         priority="later" if said.later else "next",
-        hop_chain=said.hop_chain,
+        hop_chain=said.hop_chain if hop_chain is None else hop_chain,
         state="accepted",
     )

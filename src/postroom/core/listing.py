@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from postroom.core.address import confusable, normal_form, shortest_refs, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from postroom.core.message import PartyKind
 
@@ -90,6 +90,7 @@ def listing(
     kind: str | None = None,
     limit: int = DEFAULT_ROWS,
     unchecked: Sequence[tuple[str, str]] = (),
+    sign: Callable[[str], int] | None = None,
 ) -> Listing:
     """Orders, filters and cuts rows (01.29).
 
@@ -100,6 +101,7 @@ def listing(
         kind: only rows of this kind.
         limit: at most so many rows besides the caller's own; zero or more.
         unchecked: places that could not be looked at, with the reason.
+        sign: gives the last sign of life of an identity, epoch milliseconds; asked for what is shown alone.
     """
     everybody = list(rows)
     refs = shortest_refs([row.identity for row in everybody])
@@ -117,6 +119,8 @@ def listing(
     )
 
     def finished(row: Row) -> Row:  # only what is shown: fifty of a thousand (12.20)
+        if sign is not None:
+            row = row._replace(seen_at=max(row.seen_at, sign(row.identity)))
         return _finished(row, refs[row.identity], everybody)
 
     return Listing(

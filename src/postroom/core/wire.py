@@ -466,6 +466,22 @@ def encode_control(frame: ControlFrame) -> bytes:
     return _encode(frame if frame.msgV else msgspec.structs.replace(frame, msgV=1)) + b"\n"
 
 
+def readdressed(line: bytes, address: str | None) -> bytes:
+    """A control line as this session would write it today: with the address that it has now (05.24).
+
+    Args:
+        line: as `encode_control` wrote it, in an earlier life of the session perhaps; any other stays as it is.
+        address: this session's own.
+    """
+    try:
+        frame = decode(line)
+    except BadFrame:
+        return line
+    if not isinstance(frame, ControlFrame) or frame.from_ == address:
+        return line
+    return encode_control(msgspec.structs.replace(frame, from_=address))
+
+
 # ── lines ────────────────────────────────────────────────────────────────────────────────────────
 
 _CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
