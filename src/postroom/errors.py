@@ -7,6 +7,7 @@
     │   ├── SessionInUse          that session already runs in another process
     │   ├── NotYourSession        the caller belongs to another session (05.26)
     │   ├── SessionClosed         this session has ended
+    │   ├── SettingInvalid        settings that were handed over cannot be used (03.25)
     │   └── BadUsage              a command line that cannot be understood
     ├── WireError                 the other side sent bytes that are no message
     │   ├── LineTooLong           over the line limit (05.14)
@@ -37,6 +38,7 @@ __all__ = [
     "PostroomError",
     "SessionClosed",
     "SessionInUse",
+    "SettingInvalid",
     "StoreError",
     "StoreFailed",
     "StoreTooNew",
@@ -98,6 +100,15 @@ class SessionClosed(CallerError):
     """This session object has been closed."""
 
     code = "session_closed"
+
+
+class SettingInvalid(CallerError):
+    """Settings that were handed over with a command cannot be read, or hold a value that cannot be used (03.25).
+
+    A mistake in a file that merely lies there raises nothing: it is a sentence among the problems (03.35).
+    """
+
+    code = "setting_invalid"
 
 
 class BadUsage(CallerError):
