@@ -1,0 +1,321 @@
+"""Leaving: validates a call, finds whom it means, carries one message, and says what is known of it (chapter 01).
+
+The stages are those of 01.7: the call alone, the target, the line. What is known is never more than the transport
+said; a message is journaled before it leaves and after, and a name is pinned only by a send that went well.
+
+A message that answers another carries that one's chain; any other carries the chain of the latest message of the
+turn, or starts afresh (03.66). The receiver's bucket is mirrored, so that a burst is refused here, with the time at
+which the next message fits, and not dropped there (03.67).
+
+Weak: a message that was sent while the sender's own store could not write is sent all the same; the journal
+then lacks its row, and `problems` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from postroom.core import contract, letter, loops, notices, wire
+from postroom.core.address import shown
+from postroom.core.message import Party, Pin, Receipt, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from postroom.commits import Bell, Commits
+    from postroom.core.index import Candidate, Resolved
+    from postroom.idling import Idling
+    from postroom.recipients import Recipients
+    from postroom.standing import Standing
+    from postroom.state.keeping import Store
+    from postroom.transport import Outcome, Transport
+
+ANNOUNCED_IDLE = "You are told once when {name} is idle, or ends."
+SUBSCRIBED = "{name} was asked to say once when it is idle, or ends; a notice comes then."
+NOT_SUBSCRIBED = "{name} could not be asked to say when it is idle: {reason}."
+
+
+class Sending:
+    """What one session sends.
+
+    Args:
+        store, commits, clock, ids: as for the session.
+        transport: carries the lines.
+        recipients: knows whom a name means.
+        standing: the class that is stated, the tools that are denied, the limits.
+        idling: remembers what was asked.
+        turns: which chain a message carries.
+        bell: rung after each send.
+        caller: who calls, settings apart.
+        key: makes this session's token in chains its own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        commits: Commits,
+        clock: Callable[[], int],
+        ids: Callable[[], str],
+        transport: Transport,
+        recipients: Recipients,
+        standing: Standing,
+        idling: Idling,
+        turns: loops.Turns,
+        bell: Bell,
+        caller: contract.Caller,
+        key: bytes,
+    ) -> None:
+        self.under_way = 0
+        self.address: str | None = None
+        self.answered_early: set[str] = set()
+        self.pace = loops.Pace(standing.limits)
+        self._store = store
+        self._commits = commits
+        self._clock = clock
+        self._ids = ids
+        self._transport = transport
+        self._recipients = recipients
+        self._standing = standing
+        self._idling = idling
+        self._turns = turns
+        self._bell = bell
+        self._caller = caller
+        self._key = key
+        self._token = ""
+
+    @property
+    def token(self) -> str:
+        """This session's own token in a hop chain (03.66); empty while it has no address."""
+        if not self._token and self.address is not None:
+            self._token = loops.token_of(self.address, self._key)
+        return self._token
+
+    def apply(self) -> None:
+        """The settings have changed."""
+        self.pace.limits = self._standing.limits
+        denied = self._standing.settings.denied
+        if denied != self._caller.denied:
+            self._caller = contract.Caller(kind=self._caller.kind, denied=denied, team=self._caller.team)
+
+    async def send(
+        self, raw: Mapping[str, object], *, name: str, msg_id: str | None, priority: str
+    ) -> Receipt | Refusal:
+        """Sends one message, or subscribes, or both; see `Session.send_call`."""
+        draft = contract.validate(raw, self._caller)
+        if isinstance(draft, Refusal):
+            return draft
+        found = self._recipients.chosen(draft, msg_id, name)
+        if isinstance(found, Refusal):
+            return found
+        target = found.candidate
+        if draft.notify_when_idle and (reason := self._unheard(target)):
+            return contract.refusal("notify_not_allowed", reason=reason)
+        if draft.text is None:
+            return await self._subscribe_only(draft, found)
+        with self._commits.using():
+            again = msg_id is not None and self._store.was_sent(msg_id)
+        msg_id = msg_id or self._ids()
+        chain = self._chain(draft)
+        line = self._line(draft, target, name, msg_id, chain, priority)
+        if too_large := contract.too_large(wire.code_points(line) - 1):
+            return too_large
+        if not again and (burst := self.pace.spend(target.identity, self._clock())):
+            return contract.refusal(
+                "sender_burst", count=burst.count, name=target.name, seconds=ceil(burst.seconds)
+            )
+        warnings = (*draft.warnings, *found.warnings, *self._doubts(draft))
+        with self._commits.noting():
+            self._store.sending(msg_id, target.identity, target.name, self._clock())
+        self._turns.wrote(target.identity, chain, self._clock())
+        outcome = await self._carry(target, line, msg_id)
+        if outcome.status == "failed":
+            self.pace.give_back(target.identity)
+        answer = contract.outcome_of(
+            status=outcome.status,
+            ack=outcome.ack,
+            reason=outcome.reason,
+            code=outcome.code,
+            detail=outcome.detail,
+            name=target.name,
+            msg_id=msg_id,
+        )
+        receipt = self._sent(draft, found, msg_id, answer, warnings)
+        if draft.notify_when_idle and isinstance(receipt, Receipt):
+            return await self._subscribe_too(receipt, target)
+        return receipt
+
+    def _line(
+        self,
+        draft: contract.Draft,
+        target: Candidate,
+        name: str,
+        msg_id: str,
+        chain: tuple[str, ...],
+        priority: str,
+    ) -> bytes:
+        named = self._caller.kind != "outsider"
+        return letter.line_of(
+            draft,
+            msg_id=msg_id,
+            to=target.identity,
+            at=self._clock(),
+            address=self.address,
+            name=name if named else None,
+            mode=self._standing.stated if named else None,
+            hop_chain=chain,
+            priority=priority,
+            acknowledge=target.acknowledges,
+        )
+
+    def _chain(self, draft: contract.Draft) -> tuple[str, ...]:
+        """The chain that a message carries: that of what it answers or came of, and this session's token (03.66)."""
+        if not self.token:
+            return ()
+        answered = None
+        if draft.in_reply_to:
+            with self._commits.using():
+                answered = next(reversed(self._store.find(draft.in_reply_to)), None)
+        chain = answered.hop_chain if answered is not None else self._turns.chain(self._clock())
+        return (*chain, self.token)
+
+    async def _carry(self, target: Candidate, line: bytes, msg_id: str) -> Outcome:
+        self.under_way += 1
+        try:
+            return await self._transport.send(
+                target.address,
+                line,
+                msg_id=msg_id,
+                acknowledged=target.acknowledges,
+                pid=target.pid,
+                start=target.start,
+            )
+        except asyncio.CancelledError:
+            with self._commits.noting():
+                self._store.outcome(msg_id, "unknown", self._clock(), detail="the sender did not wait")
+            raise
+        finally:
+            self.under_way -= 1
+            self._bell.ring()
+
+    def _doubts(self, draft: contract.Draft) -> tuple[str, ...]:
+        """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
+        doubts: list[str] = []
+        if self.address is None:
+            sender = "An outsider" if self._caller.kind == "outsider" else "This session"
+            doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
+        if draft.in_reply_to:
+            with self._commits.using():
+                known = self._store.find(draft.in_reply_to)
+            if not known:
+                doubts.append(
+                    f"No message {draft.in_reply_to} is known here; in_reply_to was sent all the same."
+                )
+        return tuple(doubts)
+
+    def _sent(
+        self,
+        draft: contract.Draft,
+        found: Resolved,
+        msg_id: str,
+        answer: contract.Sent | Refusal,
+        warnings: tuple[str, ...],
+    ) -> Receipt | Refusal:
+        """Writes down what is known after a send, pins the name, and says it."""
+        now = self._clock()
+        target = found.candidate
+        pin: Pin | None = None
+        with self._commits.noting():
+            # A notice may have come before the acknowledgement was read: it says more, and stands.
+            told = self._store.sent(msg_id)
+            settled = told is not None and told.state in notices.TOLD
+            if isinstance(answer, Refusal):
+                self._store.outcome(msg_id, "failed", now, detail=answer.code)
+            else:
+                write = self._store.note if settled else self._store.outcome
+                write(msg_id, answer.status, now, f"to {shown(target.name, target.ref)}")
+                pin = self._recipients.pinned(draft.to, found, now)
+                if draft.in_reply_to and answer.status != "unknown":
+                    self._mark_answered(draft.in_reply_to, now)
+        if isinstance(answer, Refusal):
+            return answer
+        return Receipt(
+            status=answer.status,
+            msg_id=msg_id,
+            to=Party(name=target.name, ref=target.ref, kind=target.kind),
+            note=answer.note,
+            pin=pin,
+            waiting=self._store.waiting_count,
+            warnings=warnings,
+        )
+
+    def _mark_answered(self, msg_id: str, now: int) -> None:
+        """`answered` follows `consumed` and nothing else (11.1): an answer that is early waits for that."""
+        known = self._store.find(msg_id)
+        if any(message.state == "consumed" for message in known):
+            self._store.answered(msg_id, now)
+        elif known:
+            self.answered_early.add(msg_id)
+
+    def confirmed(self, ids: list[str], now: int) -> None:
+        """The loop has these messages: those that were answered early are answered now (11.1)."""
+        with self._commits.noting():
+            for msg_id in self.answered_early.intersection(ids):
+                self.answered_early.discard(msg_id)
+                self._store.answered(msg_id, now)
+
+    # ── being told when somebody is idle ─────────────────────────────────────────────────────────
+
+    def _unheard(self, target: Candidate) -> str:
+        """Why nobody can be told when this target is idle (01.22, 05.31); empty when it can be."""
+        if self._caller.kind != "main" or self.address is None:
+            return "only a session with an inbox can be told"
+        if self._standing.refuses:
+            return "this session takes nothing in, so it could not be told either"
+        if target.kind != "session" or not target.local:
+            return f"{target.name} is no session on this machine"
+        if not target.tells_idle:
+            return f"{target.name} runs a version that does not say when it is idle"
+        return ""
+
+    async def _ask_idle(self, target: Candidate) -> tuple[str, str]:
+        """Asks a session to say when it is idle; returns the id of that, and why it failed, if it did."""
+        asked = self._ids()
+        with self._commits.noting():
+            self._idling.asked(asked, target.identity, target.name)
+            self._commits.now()
+        line = notices.subscription_line(msg_id=asked, address=self.address or "", mode=self._standing.stated)
+        outcome = await self._transport.send(
+            target.address,
+            line,
+            msg_id=None,
+            acknowledged=target.acknowledges,
+            pid=target.pid,
+            start=target.start,
+        )
+        return asked, "" if outcome.status in ("written", "unknown") else outcome.detail or outcome.code
+
+    async def _subscribe_only(self, draft: contract.Draft, found: Resolved) -> Receipt | Refusal:
+        """A bare subscription (01.6)."""
+        target = found.candidate
+        asked, reason = await self._ask_idle(target)
+        if reason:
+            return contract.refusal("connection_failed", name=target.name, reason=reason)
+        return Receipt(
+            status="written",
+            msg_id=asked,
+            to=Party(name=target.name, ref=target.ref, kind=target.kind),
+            note=SUBSCRIBED.format(name=target.name),
+            waiting=self._store.waiting_count,
+            warnings=(*draft.warnings, *found.warnings),
+        )
+
+    async def _subscribe_too(self, receipt: Receipt, target: Candidate) -> Receipt:
+        """A message that was sent, and a subscription after it."""
+        _, reason = await self._ask_idle(target)
+        if reason:
+            failed = NOT_SUBSCRIBED.format(name=target.name, reason=reason)
+            return replace(receipt, warnings=(*receipt.warnings, failed))
+        return replace(receipt, note=f"{receipt.note} {ANNOUNCED_IDLE.format(name=target.name)}")
