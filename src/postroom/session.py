@@ -4,48 +4,50 @@ A session runs the pure core over a store, a directory and transports. It takes 
 these as arguments, so the code that ships is the code that a simulation runs.
 
 ARRIVING: a transport calls `arrive` with one frame. The core judges it, the store keeps it, and only when
-the store has committed is it acknowledged; `commits` says when that is (05.27).
+the store has committed is it acknowledged; `commits` says when that is (05.27). What is held waits in `holding`;
+what senders are told goes through `telling`; what this session is told of its own messages comes in by `hearing`.
 
-LEAVING: `send` validates, resolves, pins and carries one message, and says what is known about it, never more.
+LEAVING: `send` validates, resolves, pins and carries one message, and says what is known about it, never more
+(`sending`).
 
 TAKING: `take` hands over what waits, under a lease; `confirm` says that the loop has it; `release`, or the
 end of whoever took it, gives it back to be handed out again, marked (11.1).
 
 It never names a transport or a client, never raises for what a peer sent, and answers a refusal as a value.
 It belongs to one event loop: every method is called there.
-
-Weak: a message that was sent while the sender's own store could not write is sent all the same; the journal
-then lacks its row, and `problems` says so.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from postroom.alarm import Alarm
 from postroom.commits import Bell, Commits, Expected, deadline_in
-from postroom.core import contract, inbox, letter, resolve, wire
+from postroom.core import contract, holds, inbound, letter, loops, wire
 from postroom.core.address import check_name, ref_of, shown
 from postroom.core.listing import DEFAULT_ROWS, Listing, listing
-from postroom.core.message import (
-    Lease,
-    Message,
-    Notice,
-    Party,
-    Pin,
-    Receipt,
-    Refusal,
-    Status,
-)
+from postroom.core.message import Message, Receipt, Refusal, Status
+from postroom.deciding import Deciding
 from postroom.errors import SessionClosed, StoreFailed
+from postroom.hearing import Hearing, Noticeboard
+from postroom.holding import Holding
+from postroom.idling import Activity, Idling
 from postroom.origins import Answerable, Origins
 from postroom.recipients import Recipients
+from postroom.sending import Sending
+from postroom.standing import Standing
+from postroom.taking import Taking
+from postroom.telling import MISADDRESSED, Telling
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
+    from postroom.core.inbound import Judgement
+    from postroom.core.message import Origin
     from postroom.directory import Directory
     from postroom.state.keeping import Store
     from postroom.state.record import Record
@@ -57,7 +59,7 @@ SETTLING_SECONDS = 1.0
 """How long `close` waits until those who were sending have written down what they know: a step of the loop."""
 
 
-class Session:
+class Session(Taking, Deciding):
     """One running agent with a name, an inbox and a journal.
 
     Programs open one with `postroom.open_session`; the constructor is for those who bring their own parts.
@@ -69,7 +71,8 @@ class Session:
         store: where messages, pins and the journal are kept.
         directory: who can be addressed from here.
         transport: what carries messages on this machine.
-        limits: the bounds of chapter 03.
+        standing: the mode, the settings and the limits; by default what applies where nothing is set.
+        key: makes this session's token in hop chains its own: random bytes, made at its start (03.66).
         problems: sentences for the person: what was skipped or is missing from the start.
         outsider: it only sends, once, and states neither a name nor a class (10.38).
     """
@@ -83,14 +86,15 @@ class Session:
         store: Store,
         directory: Directory,
         transport: Transport,
-        limits: inbox.Limits | None = None,
+        standing: Standing | None = None,
+        key: bytes = b"",
         problems: Iterable[str] = (),
         outsider: bool = False,
     ) -> None:
         self.record = record
         self.store = store
         self.directory = directory
-        self.limits = limits or inbox.Limits()
+        self.standing = standing = standing or Standing()
         self.address: str | None = None
         self.counts: dict[str, int] = {}
         self._clock = clock
@@ -98,16 +102,58 @@ class Session:
         self._transport = transport
         self._problems = list(problems)
         self._closed = False
-        self._bell = Bell()
-        self._commits = Commits(store, self._bell, clock, self._forgotten)
-        self._recipients = Recipients(store, self._commits, directory, record.session_id)
-        self._origins = Origins(directory)
+        self._bell = bell = Bell()
+        self._hold_bell = Bell()
+        self._commits = commits = Commits(store, bell, clock, self._forgotten, self._kept, self._removed)
+        self._origins = Origins(directory, (record.pid, record.proc_start))
+        self._recipients = Recipients(store, commits, directory, record.session_id, self._origins.doubt)
         self._answerable = Answerable(store)
-        self._notices: list[Notice] = []
+        self._guard = loops.Guard(standing.limits)
+        self._turns = loops.Turns()
+        self._activity = Activity(clock)
+        self._telling = Telling(store, commits, transport, directory, clock, ids)
+        self._board = Noticeboard(store, commits)
+        self._holding = Holding(
+            store,
+            commits,
+            standing,
+            self._telling,
+            clock,
+            kind=record.kind,
+            noticed=self._board.put,
+            changed=self._changed,
+        )
+        self._idling = Idling(
+            store, clock, ids, standing, self._telling, self._board, self._activity, self.count
+        )
+        self._sending = Sending(
+            store,
+            commits,
+            clock,
+            ids,
+            transport,
+            self._recipients,
+            standing,
+            self._idling,
+            self._turns,
+            bell,
+            contract.Caller(kind="outsider" if outsider else "main", denied=standing.settings.denied),
+            key,
+        )
+        self._hearing = Hearing(
+            store,
+            commits,
+            directory,
+            clock,
+            self._board,
+            self.count,
+            self._sending.pace.give_back,
+            {"notify_when_idle": self._idling.subscribe, "peer_idle_notice": self._idling.heard},
+            self._recipients.wrote_to,
+        )
         self._expected: list[Expected] = []
-        self._sending = 0
-        self._answered_early: set[str] = set()
-        self._caller = contract.Caller(kind="outsider" if outsider else "main")
+        self._alarm = Alarm(clock, self._next_due, self._due)
+        standing.accept_always(store.rules())
 
     # ── what it is ───────────────────────────────────────────────────────────────────────────────
 
@@ -133,21 +179,33 @@ class Session:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What the person should know: no inbox, a store set aside, skipped folders (05.6, 05.27)."""
-        return (*self._problems, *self.store.problems)
+        """What the person should know: no inbox, a store set aside, skipped folders, settings (05.6, 05.27, 03.35)."""
+        return (
+            *self._problems,
+            *self.standing.problems(surface=self._holding.askable),
+            *self.store.problems,
+        )
 
     def now(self) -> int:
         """Epoch milliseconds by this session's clock."""
         return self._clock()
 
     def status(self) -> Status:
-        """What this session knows of itself (10.27)."""
+        """What this session knows of itself (10.27, 10.30)."""
+        setting = self.standing.settings.inbound
+        denied = contract.is_denied("SendMessage", self.standing.settings.denied)
         return Status(
             name=self.name,
             ref=self.ref,
             session_id=self.id,
             peer_address=self.address,
+            permission_class=self.standing.permission_class,
+            mode=self.standing.mode,
+            inbound=None if setting is None else setting.value,
+            inbound_scope="default" if setting is None else setting.scope,
             queued=self.store.waiting_count,
+            held=len(self._holding),
+            off=(*(("send",) if denied else ()), *(("receive",) if self.standing.refuses else ())),
             problems=(*self.problems, *self.directory.problems()),
             counts=dict(self.counts),
         )
@@ -164,13 +222,21 @@ class Session:
 
     async def serve(self) -> None:
         """Starts to accept. Everything that arrives goes through `arrive`."""
-        self.address = await self._transport.serve(self)
+        self.address = self._telling.address = self._sending.address = await self._transport.serve(self)
+        if len(
+            self._holding
+        ):  # of an earlier life: those past their time end now, a setting may decide (03.47)
+            self._holding.tick(self._clock())
+            self._holding.rejudge("the settings say so now", by_setting=True)
+        self._rested()  # who asked an earlier life when it is idle is told, if it has nothing to do (05.31)
+        self._commits.now()
+        self._alarm.set()
 
     def arrive(self, frame: wire.UserFrame, channel: Channel) -> None:
         """Judges one frame, keeps it, and acknowledges it once the store has it (05.22, 11.4). Never raises."""
         if self._closed:
             return
-        store, commits = self.store, self._commits
+        store, commits, standing = self.store, self._commits, self.standing
         now = self._clock()
         said = wire.claims(frame)
         if said.text_ignored:
@@ -179,35 +245,43 @@ class Session:
         asker = channel if frame.ack and frame.msg_id else None
         body = sha256(said.text.encode()).hexdigest()
         origin = self._origins.of(said, channel.evidence)
+        chain = said.hop_chain or self._continued(origin, now)
+        repeat = loops.repeat_of(said.text)
         try:
-            judgement = inbox.judge(
-                inbox.Arrival(
+            judgement = inbound.judge(
+                inbound.Arrival(
                     msg_id=msg_id,
                     body=body,
                     own_address=said.address is not None and said.address == self.address,
                     own_message=store.was_sent(msg_id),
                     addressed=frame.session_id,
                 ),
-                inbox.Facts(
+                inbound.Facts(
                     session_id=self.record.session_id,
                     settled=store.settled(origin.identity, msg_id),
                     unread=store.unread,
                 ),
-                self.limits,
+                origin,
+                standing.ruled(origin),
+                standing.arriving,
+                partial(self._guard.judge, origin.identity, repeat, chain, self._sending.token, now),
             )
-            if judgement.outcome == "accepted":
-                message = letter.message_of(said, msg_id=msg_id, origin=origin, at=now)
-                store.add(message, body=body)
-                self._answerable.remember(origin, now)
-                for expected in self._expected:
-                    expected.see(message)
+            if judgement.settles:
+                message = letter.message_of(said, msg_id=msg_id, origin=origin, at=now, hop_chain=chain)
+                self._settle(message, judgement, body)
+                self._guard.kept(origin.identity, repeat, now)
             else:
-                store.note(
-                    msg_id, judgement.journal, now, judgement.detail, peer=origin.name or origin.identity
-                )
-            if said.address_reason:
                 peer = origin.name or origin.identity
-                store.note(msg_id, "one-way", now, detail=said.address_reason, peer=peer)
+                store.note(msg_id, judgement.journal, now, judgement.detail, peer=peer)
+                if asker is None and judgement is not inbound.SELF_ECHO and judgement.rung != "settled":
+                    reason = judgement.reason or MISADDRESSED
+                    self._telling.dropped(origin.identity, origin.reply_path, msg_id, reason)
+                    self._alarm.set()
+            reason = said.address_reason or self._origins.doubt(said.address)
+            if (
+                reason and origin.address is None
+            ):  # of a verified sender nothing is doubted, whoever gave its address
+                store.note(msg_id, "one-way", now, detail=reason, peer=origin.name or origin.identity)
             if not store.durable:
                 store.commit()
         except StoreFailed:
@@ -224,11 +298,68 @@ class Session:
             return
         if asker is not None:
             asker.answer(wire.encode_ack(msg_id, judgement.ack, judgement.reason))
+        self._kept()
         self._bell.ring()
 
+    def _settle(self, message: Message, judgement: Judgement, body: str) -> None:
+        """Keeps what was accepted, held or refused: the same work for each (03.10). Raises StoreFailed."""
+        verdict = judgement.outcome
+        expires_at = None
+        if verdict == "held":
+            expires_at = self._holding.deadline(judgement, message.received_at)
+            message = replace(message, state="held")
+        elif verdict == "refused":  # the hash in place of the text: what is refused is not kept
+            message = replace(message, state="refused", text=body, summary=None)
+        row = self.store.add(
+            message,
+            body=body,
+            verdict=verdict,  # pyright: ignore[reportArgumentType]
+            cause=judgement.cause,
+            scope=judgement.scope,
+            rung=judgement.rung,
+            expires_at=expires_at,
+            detail=judgement.detail,
+        )
+        self._answerable.remember(message.origin, message.received_at)
+        self._telling.met(message.origin)
+        if verdict == "accepted":
+            for expected in self._expected:
+                expected.see(message)
+        elif verdict == "held":
+            self._holding.came(
+                holds.Hold(
+                    row=row,
+                    message=message,
+                    cause=judgement.cause,  # pyright: ignore[reportArgumentType]
+                    scope=judgement.scope,
+                    rung=judgement.rung,
+                    expires_at=expires_at,
+                )
+            )
+        elif self.standing.settings.refusal_notice == "tell":
+            told = holds.WHO_IS_TOLD["refused"]
+            self._telling.owe(
+                message.msg_id, message.origin.reply_path, "refused", reason=told.words, detail=told.detail
+            )
+
+    def _continued(self, origin: Origin, now: int) -> tuple[str, ...]:
+        """The chain that a message without one goes on: of a peer that sends none and was written to (03.66)."""
+        chain = self._turns.continued(origin.identity, now)
+        return () if chain and self.directory.sends_chains(origin.identity) else chain
+
     def control(self, frame: wire.ControlFrame, channel: Channel) -> None:
-        """Takes one control frame. None is acted on yet; each is counted (05.24)."""
-        self.count(f"control-{frame.action}" if frame.action in wire.ACTIONS else "control-unknown")
+        """Takes one control frame (05.24); it is answered by nobody. Never raises."""
+        if self._closed:
+            return
+        if (
+            frame.from_ is not None and frame.from_ == self.address
+        ):  # nobody tells itself anything (03.7, 05.24)
+            self.count("control-forged")
+            return
+        self._hearing.control(frame, channel)
+        if not self.store.durable:
+            self._commits.now()
+        self._alarm.set()
 
     def count(self, what: str) -> None:
         """Counts something that was ignored."""
@@ -239,8 +370,60 @@ class Session:
         self.count("store-failed")
         self._answerable.clear()
         self._recipients.forgotten()
+        self._guard.forget_repeats()
+        self._telling.lost()
         for expected in self._expected:
             expected.seen = None
+        for part in (self._board, self._holding, self._idling):
+            part.reload()
+
+    def _kept(self) -> None:
+        """A group was committed: what is owed to senders may leave."""
+        self._telling.deliver()
+
+    def _removed(self, messages: list[Message]) -> None:
+        """Retention has removed unread mail: its senders are told (03.46). Joins the open group."""
+        told = holds.WHO_IS_TOLD["unread"]
+        for message in messages:
+            self._telling.owe(
+                message.msg_id,
+                message.origin.reply_path,
+                told.sender,
+                reason=told.words,
+                detail=told.detail,
+            )
+
+    # ── what has a time ──────────────────────────────────────────────────────────────────────────
+
+    def _next_due(self) -> int | None:
+        times = (self._holding.queue.next_deadline(), self._telling.next_due(), self._idling.next_due())
+        return min((at for at in times if at is not None), default=None)
+
+    def _due(self, now: int) -> None:
+        with self._commits.noting():
+            self._holding.tick(now)
+            self._telling.tick(now)
+            self._idling.tick(now)
+
+    @property
+    def owes(self) -> bool:
+        """Whether somebody would be told something if the session ended now."""
+        return bool(len(self._holding)) or self._idling.watched
+
+    def tick(self) -> None:
+        """Does what is due by this session's clock: the timer calls it, and whoever sets the clock forward."""
+        self._alarm.look()
+
+    def _changed(self) -> None:
+        """A hold came or went: whoever shows them looks again."""
+        self._alarm.set()
+        self._hold_bell.ring()
+
+    def _rested(self) -> None:
+        """The loop may be idle now: whoever wants to know is told (05.31)."""
+        if self._idling.watched:
+            with self._commits.noting():
+                self._idling.tick(self._clock())
 
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────
 
@@ -253,6 +436,7 @@ class Session:
         in_reply_to: str | None = None,
         msg_id: str | None = None,
         priority: str = "next",
+        notify_when_idle: bool = False,
     ) -> Receipt | Refusal:
         """Sends one message to a peer.
 
@@ -263,12 +447,19 @@ class Session:
             in_reply_to: the id of the message that this one answers (01.5).
             msg_id: the id of a message whose outcome was `unknown`, to send it again (11.5).
             priority: `next` or `later`.
+            notify_when_idle: be told once when that session is idle; the text may then be left out (01.6).
 
         Returns a Receipt that says what is known, or a Refusal with its code; never `delivered` (01.31).
         Raises SessionClosed after `close`.
         """
         return await self.send_call(
-            {"to": to, "message": text, "summary": summary, "in_reply_to": in_reply_to},
+            {
+                "to": to,
+                "message": text,
+                "summary": summary,
+                "in_reply_to": in_reply_to,
+                "notify_when_idle": notify_when_idle or None,
+            },
             msg_id=msg_id,
             priority=priority,
         )
@@ -278,244 +469,7 @@ class Session:
     ) -> Receipt | Refusal:
         """The same for a raw call of the SendMessage tool: `raw` is its input (chapter 01)."""
         self._check_open()
-        draft = contract.validate(raw, self._caller)
-        if isinstance(draft, Refusal):
-            return draft
-        found = self._recipients.chosen(draft, msg_id, self.name)
-        if isinstance(found, Refusal):
-            return found
-        target = found.candidate
-        msg_id = msg_id or self._ids()
-        named = self._caller.kind != "outsider"
-        line = letter.line_of(
-            draft,
-            msg_id=msg_id,
-            to=target.identity,
-            at=self._clock(),
-            address=self.address,
-            name=self.name if named else None,
-            # The mode is `default`, whose class is prompting (03.3, 10.8).
-            mode="prompting" if named else None,
-            priority=priority,
-            acknowledge=target.acknowledges,
-        )
-        if too_large := contract.too_large(wire.code_points(line) - 1):
-            return too_large
-        warnings = (*draft.warnings, *found.warnings, *self._doubts(draft))
-        with self._commits.noting():
-            self.store.sending(msg_id, target.identity, target.name, self._clock())
-        self._sending += 1
-        try:
-            outcome = await self._transport.send(
-                target.address,
-                line,
-                msg_id=msg_id,
-                acknowledged=target.acknowledges,
-                pid=target.pid,
-                start=target.start,
-            )
-        except asyncio.CancelledError:
-            with self._commits.noting():
-                self.store.outcome(msg_id, "unknown", self._clock(), detail="the sender did not wait")
-            raise
-        finally:
-            self._sending -= 1
-            self._bell.ring()
-        answer = contract.outcome_of(
-            status=outcome.status,
-            ack=outcome.ack,
-            reason=outcome.reason,
-            code=outcome.code,
-            detail=outcome.detail,
-            name=target.name,
-            msg_id=msg_id,
-        )
-        return self._sent(draft, found, msg_id, answer, warnings)
-
-    def _doubts(self, draft: contract.Draft) -> tuple[str, ...]:
-        """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
-        doubts: list[str] = []
-        if self.address is None:
-            sender = "An outsider" if self._caller.kind == "outsider" else "This session"
-            doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
-        if draft.in_reply_to:
-            with self._commits.using():
-                known = self.store.find(draft.in_reply_to)
-            if not known:
-                doubts.append(
-                    f"No message {draft.in_reply_to} is known here; in_reply_to was sent all the same."
-                )
-        return tuple(doubts)
-
-    def _sent(
-        self,
-        draft: contract.Draft,
-        found: resolve.Resolved,
-        msg_id: str,
-        answer: contract.Sent | Refusal,
-        warnings: tuple[str, ...],
-    ) -> Receipt | Refusal:
-        """Writes down what is known after a send, pins the name, and says it."""
-        now = self._clock()
-        target = found.candidate
-        pin: Pin | None = None
-        with self._commits.noting():
-            if isinstance(answer, Refusal):
-                self.store.outcome(msg_id, "failed", now, detail=answer.code)
-            else:
-                self.store.outcome(msg_id, answer.status, now, detail=f"to {shown(target.name, target.ref)}")
-                pin = self._recipients.pinned(draft.to, found, now)
-                if draft.in_reply_to and answer.status != "unknown":
-                    self._mark_answered(draft.in_reply_to, now)
-        if isinstance(answer, Refusal):
-            return answer
-        return Receipt(
-            status=answer.status,
-            msg_id=msg_id,
-            to=Party(name=target.name, ref=target.ref, kind=target.kind),
-            note=answer.note,
-            pin=pin,
-            waiting=self.store.waiting_count,
-            warnings=warnings,
-        )
-
-    def _mark_answered(self, msg_id: str, now: int) -> None:
-        """`answered` follows `consumed` and nothing else (11.1): an answer that is early waits for that."""
-        known = self.store.find(msg_id)
-        if any(message.state == "consumed" for message in known):
-            self.store.answered(msg_id, now)
-        elif known:
-            self._answered_early.add(msg_id)
-
-    # ── taking ───────────────────────────────────────────────────────────────────────────────────
-
-    def peek(self) -> list[Message]:
-        """What waits, in the order in which it would be handed out; nothing is taken (10.3)."""
-        self._check_open()
-        with self._commits.using():
-            return self.store.waiting()
-
-    def take(self, *, later: bool = True, limit: int | None = None, only: str | None = None) -> Lease:
-        """Hands over what waits, under a lease (11.1).
-
-        Args:
-            later: also what has priority `later`; a loop that is not idle passes False (06.2).
-            limit: at most so many messages.
-            only: just the message of this id.
-
-        Returns a Lease, false when there was nothing. Raises StoreFailed where the store cannot write:
-        nothing is handed over then (05.27).
-        """
-        self._check_open()
-        self._commits.now()  # by itself: were the lease to fail, the arrivals before it must not go with it
-        notices, self._notices = tuple(self._notices), []
-        if not self.store.waiting_count:
-            return Lease("", (), notices)
-        lease = self._ids()
-        try:
-            with self._commits.using():
-                messages = self.store.take(lease, self._clock(), later=later, limit=limit, only=only)
-        except StoreFailed:
-            self._notices[:0] = notices
-            raise
-        return Lease(lease if messages else "", tuple(messages), notices)
-
-    def drain(self) -> list[Message]:
-        """Takes everything that waits and confirms it at once: for a loop that cannot fail in between.
-
-        A message whose reader dies right after this is not handed out again; `take` and `confirm` are
-        for whoever wants that.
-        """
-        lease = self.take()
-        self.confirm(lease)
-        return list(lease.messages)
-
-    def confirm(self, lease: Lease) -> None:
-        """Says that the loop's next model request contains these messages: they are consumed (11.1).
-
-        Raises StoreFailed where that cannot be written, and SessionClosed after `close`: the messages are then
-        handed out again, marked.
-        """
-        if not lease.id:
-            return
-        self._check_open()
-        self._commits.now()
-        now = self._clock()
-        with self._commits.using():
-            confirmed = self.store.confirm(lease.id, now)
-        with self._commits.noting():
-            for msg_id in self._answered_early.intersection(confirmed):
-                self._answered_early.discard(msg_id)
-                self.store.answered(msg_id, now)
-
-    def release(self, lease: Lease) -> None:
-        """Gives a lease back: its messages wait again, marked `redelivered` (11.1).
-
-        After `close` there is nothing to do: they wait for the session to come back. Raises StoreFailed.
-        """
-        if lease.id and not self._closed:
-            self._commits.now()
-            with self._commits.using():
-                self.store.release(lease.id, self._clock())
-            self._bell.ring()
-
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Waits until a message or a notice is there.
-
-        Args:
-            timeout: seconds; None waits for ever.
-
-        Returns True when something waits; False when the time ran out or the session ended.
-        """
-        deadline = deadline_in(timeout)
-        while not self._closed:
-            if self._notices or (self.store.waiting_count and not self.store.pending):
-                return True
-            if not await self._bell.heard(deadline):
-                return False
-        return False
-
-    async def wait_for(
-        self, wanted: Callable[[Message], bool], timeout: float | None = None
-    ) -> Message | None:
-        """Waits until a message that is wanted has been accepted; takes nothing.
-
-        Args:
-            wanted: says of a message whether it is the one.
-            timeout: seconds; None waits for ever.
-
-        Returns the first such message, also one that another reader takes meanwhile, or None when the time ran
-        out or the session ended.
-        """
-        if self._closed:
-            return None
-        deadline = deadline_in(timeout)
-        expected = Expected(wanted, next(filter(wanted, self.peek()), None))
-        self._expected.append(expected)
-        try:
-            while not self._closed:
-                if expected.seen is not None and not self.store.pending:
-                    return expected.seen
-                if not await self._bell.heard(deadline):
-                    return None
-        finally:
-            self._expected.remove(expected)
-        return None
-
-    async def messages(self) -> AsyncIterator[Message]:
-        """Yields messages as they come, each consumed once the loop body has ended without an error.
-
-        A body that raises or breaks gives its message back; it is handed out again, marked (11.1).
-        """
-        while await self.wait():
-            lease = self.take(limit=1)
-            for message in lease.messages:
-                try:
-                    yield message
-                except BaseException:
-                    self.release(lease)
-                    raise
-                self.confirm(lease)
+        return await self._sending.send(raw, name=self.name, msg_id=msg_id, priority=priority)
 
     # ── being somebody ───────────────────────────────────────────────────────────────────────────
 
@@ -529,11 +483,12 @@ class Session:
         wished = check_name(name)
         if wished == self.name:
             return self.name
-        now = self._clock()
+        now, former = self._clock(), self.name
         claimed = self.directory.claim(wished, now)
         self.record = self.record.renamed(claimed, now)
         self.store.session_name = claimed
         self.directory.publish(self.record)
+        self._telling.renamed(claimed, former)
         return claimed
 
     @contextlib.contextmanager
@@ -555,19 +510,38 @@ class Session:
         """
         self._check_open()
         found = self.directory.rows()
-        return listing(found.rows, own=self.id, text=text, kind=kind, limit=limit, unchecked=found.unchecked)
+        return listing(
+            found.rows,
+            own=self.id,
+            text=text,
+            kind=kind,
+            limit=limit,
+            unchecked=found.unchecked,
+            sign=self.directory.sign,
+        )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
-        """Ends the session: nothing is accepted from now on, its record goes, what is unread stays (03.46)."""
+        """Ends the session: nothing is accepted from now on, its record goes, what is unread stays (03.46).
+
+        What is held is dropped and its senders are told `expired`; whoever wanted to know when it is idle is told
+        that it ends. Telling is bounded in time; what does not leave is told after a resume.
+        """
         if self._closed:
             return
         self._closed = True
+        self._alarm.stop()
         self._commits.now()
+        now = self._clock()
+        self._holding.end_all("session-ended", now)
+        with self._commits.noting():
+            self._idling.tick(now, "exited")
+        self._commits.now()
+        await self._telling.close()
         await self._transport.close()
         deadline = deadline_in(SETTLING_SECONDS)
-        while self._sending and await self._bell.heard(deadline):
+        while self._sending.under_way and await self._bell.heard(deadline):
             pass  # whoever was sending writes down what is known of it
         self._commits.now()
         self.leave()
@@ -578,8 +552,10 @@ class Session:
         What was not committed yet is forgotten: nobody was told that it is kept.
         """
         self._closed = True
+        self._alarm.stop()
         self._commits.stop()
         self._bell.ring()
+        self._hold_bell.ring()
         with contextlib.suppress(StoreFailed):
             self.store.close()
         self.directory.leave(self._clock())
