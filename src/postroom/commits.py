@@ -48,11 +48,12 @@ class Bell:
 
     async def heard(self, deadline: float | None) -> bool:
         """Waits for the next ring; False when the deadline, on the event loop's clock, came first."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
-            await asyncio.wait_for(waiter, None if deadline is None else max(0.0, deadline - loop.time()))
+            # Not `wait_for`, which swallows a cancellation that comes with the ring, up to Python 3.11.
+            async with asyncio.timeout_at(deadline):
+                await waiter
         except TimeoutError:
             return False
         finally:
@@ -90,15 +91,25 @@ class Commits:
         bell: rung after each commit.
         clock: returns epoch milliseconds.
         forgotten: called when a group was lost, after everybody in it was told.
+        kept: called after each commit, when everybody in it was told.
+        removed: gets the unread messages that retention has removed (03.46); joins the open group.
     """
 
     def __init__(
-        self, store: Store, bell: Bell, clock: Callable[[], int], forgotten: Callable[[], None]
+        self,
+        store: Store,
+        bell: Bell,
+        clock: Callable[[], int],
+        forgotten: Callable[[], None],
+        kept: Callable[[], None],
+        removed: Callable[[list[Message]], None],
     ) -> None:
         self._store = store
         self._bell = bell
         self._clock = clock
         self._forgotten = forgotten
+        self._kept = kept
+        self._removed = removed
         self._tidying: asyncio.TimerHandle | None = None
         self._owed: list[tuple[Channel | None, str, str, str]] = []
         self._scheduled = False
@@ -125,6 +136,7 @@ class Commits:
             self.lost()
             return
         self._acknowledge()
+        self._kept()
         self._bell.ring()
 
     def lost(self) -> None:
@@ -154,7 +166,7 @@ class Commits:
         self._tidying = None
         self.now()
         with self.noting():
-            self._store.prune(self._clock())
+            self._removed(self._store.prune(self._clock()))
 
     def stop(self) -> None:
         """Tidies no more: the session ends."""
@@ -169,6 +181,15 @@ class Commits:
         except StoreFailed:
             self.lost()
             raise
+
+    @contextlib.contextmanager
+    def at_once(self) -> Generator[None]:
+        """Around writes that are committed with nothing else, before their caller is answered. Raises StoreFailed."""
+        self.now()
+        with self.using():
+            yield
+            self._store.commit()
+        self._kept()
 
     @contextlib.contextmanager
     def noting(self) -> Generator[None]:

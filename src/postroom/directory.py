@@ -52,6 +52,18 @@ class Directory(Protocol):
         """The session (id, name) whose registered process is (pid, start) and whose inbox is `address`."""
         ...
 
+    def doubt(self, address: str, pid: int, start: str) -> str:
+        """Why `verify` finds nobody, in words for the journal and for whoever wants to answer (03.18)."""
+        ...
+
+    def acknowledges(self, address: str) -> bool:
+        """Whether the session whose inbox is `address` announces `postroom_ack`: it is one of ours (05.24)."""
+        ...
+
+    def sends_chains(self, identity: str) -> bool:
+        """Whether that session announces that it sends on the chain of what it answers (03.66)."""
+        ...
+
     def ended(self, who: str) -> tuple[str, int] | None:
         """The name of a session of this name or id that has ended, and when, while its folder is there (02.13)."""
         ...
@@ -70,4 +82,8 @@ class Directory(Protocol):
 
     def rows(self) -> Rows:
         """Everybody who lives at this instant, for a listing (01.29)."""
+        ...
+
+    def sign(self, identity: str) -> int:
+        """When that session last gave a sign of life beyond its record, epoch milliseconds; 0: not known."""
         ...

@@ -36,13 +36,22 @@ class Recipients:
         commits: is told where the store fails.
         directory: who can be addressed from here.
         caller: the id of the session.
+        doubt: says why an address that a message gave must not be answered (03.18).
     """
 
-    def __init__(self, store: Store, commits: Commits, directory: Directory, caller: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        commits: Commits,
+        directory: Directory,
+        caller: str,
+        doubt: Callable[[str], str],
+    ) -> None:
         self._store = store
         self._commits = commits
         self._directory = directory
         self._caller = caller
+        self._doubt = doubt
         try:
             self._pins = resolve.Pins(store.pins(MAIN))
         except StoreFailed:  # it was corrupt where opening does not look, and began anew: asked again (05.27)
@@ -50,8 +59,6 @@ class Recipients:
 
     def chosen(self, draft: contract.Draft, msg_id: str | None, own_name: str) -> Resolved | Refusal:
         """The second stage of 01.7: who is meant, and whether that one can be written to. Raises StoreFailed."""
-        if draft.notify_when_idle or draft.text is None:
-            return contract.refusal("notify_not_allowed", reason="idle notices are not built yet")
         if msg_id is not None and not wire.is_id(msg_id):
             return contract.refusal(
                 "invalid_record", problem="The message id is not one that Postroom gives out"
@@ -75,6 +82,8 @@ class Recipients:
                 known = self._store.known(to)
             if known is not None:
                 received[to] = known[0]
+            elif reason := self._doubt(to):
+                return contract.refusal("unsafe_target", name="The sender of that message", reason=reason)
         return live_answer(
             lambda: resolve.resolve(
                 to,
@@ -97,6 +106,10 @@ class Recipients:
         for form, pin in self._pins.made(to, found):
             self._store.pin(MAIN, form, pin, now)
         return pin
+
+    def wrote_to(self, identity: str) -> bool:
+        """Whether a name has come to mean that session here, so that it matters what it is called now (05.24)."""
+        return any(pin.identity == identity for _, pin in self._pins.items())
 
     def forgotten(self) -> None:
         """The store has lost its open group: its pins are read again (05.27)."""

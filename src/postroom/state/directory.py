@@ -12,12 +12,14 @@ Weak: between two looks a killed session still stands in the index; whoever acts
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from postroom.core.address import ref_of, uds_address, uds_path
 from postroom.core.listing import Row
 from postroom.directory import Rows
-from postroom.state import processes
+from postroom.errors import UnfitPath
+from postroom.state import files, processes
 from postroom.state.tenure import last_sign
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class Directory:
             start=record.proc_start if pid else "",
             acknowledges="postroom_ack" in record.peer_features,
             chains="postroom_chain" in record.peer_features,
+            tells_idle="notify_idle" in record.peer_features,
             program=record.entrypoint,
             condition="" if path else "cannot receive messages",
         )
@@ -143,6 +146,43 @@ class Directory:
             return None
         return record.session_id, record.name
 
+    def doubt(self, address: str, pid: int, start: str) -> str:
+        """Why `verify` finds nobody (03.18). The path is looked at, never followed or opened."""
+        path = uds_path(address)
+        if path is None:
+            return "it is not the address of a socket"
+        record = self.roster.by_socket(path)
+        if record is not None:
+            return "another process is registered there than the one that sent the message"
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return "there is nothing at that address"
+        if stat.S_ISLNK(found.st_mode):
+            return "it is a symbolic link"
+        if not stat.S_ISSOCK(found.st_mode):
+            return "it is no socket"
+        if found.st_uid != os.geteuid():
+            return "it is another user's socket"
+        try:
+            files.check_folder(os.path.dirname(path))
+        except UnfitPath as error:
+            return f"its folder is unfit: {error.reason}"
+        return "no session is registered there"
+
+    def acknowledges(self, address: str) -> bool:
+        """Whether the session whose inbox is `address` announces `postroom_ack` (05.24)."""
+        path = uds_path(address)
+        record = self.roster.by_socket(path) if path is not None else None
+        return record is not None and "postroom_ack" in record.peer_features
+
+    def sends_chains(self, identity: str) -> bool:
+        """Whether that session announces `postroom_chain`, as of the latest look (03.66)."""
+        if self._index is None:
+            self._look()
+        filed = self._filed.get(identity)
+        return filed is not None and "postroom_chain" in filed[0].peer_features
+
     def ended(self, who: str) -> tuple[str, int] | None:
         """The name of a session of this name or id that has ended, and when, while its folder is there (02.13)."""
         return self.roster.ended(who)
@@ -162,25 +202,25 @@ class Directory:
         if self._own is not None and self._lock is not None:
             self.roster.leave(self._own, self._lock, now)
 
-    def _sign_of(self, record: Record) -> int:
-        """When the session's process last wrote into its folder, epoch milliseconds."""
-        return last_sign(self.roster.folder(record.session_id))
+    def sign(self, identity: str) -> int:
+        """When that session's process last wrote into its folder, epoch milliseconds."""
+        return last_sign(self.roster.folder(identity))
 
     def rows(self) -> Rows:
         """Everybody who lives at this instant, for a listing (01.29)."""
         if self._index is None:
             scan = self.roster.scan()
             found = [(record, self.roster.aliases(record)) for record in scan.live]
-            return Rows([row_of(*each, self._sign_of(each[0])) for each in found], scan.unchecked)
+            return Rows([row_of(*each) for each in found], scan.unchecked)
         places = self._look().unchecked
         return Rows(
-            [row_of(*each, self._sign_of(each[0])) for each in self._filed.values()],
+            [row_of(*each) for each in self._filed.values()],
             [(one.place, one.reason) for one in places],
         )
 
 
-def row_of(record: Record, aliases: tuple[str, ...], seen_at: int = 0) -> Row:
-    """One row of a listing, from what a session says of itself and when its files last changed (01.29)."""
+def row_of(record: Record, aliases: tuple[str, ...]) -> Row:
+    """One row of a listing, from what a session says of itself (01.29)."""
     reachable = record.messaging_socket_path is not None
     return Row(
         identity=record.session_id,
@@ -192,7 +232,7 @@ def row_of(record: Record, aliases: tuple[str, ...], seen_at: int = 0) -> Row:
         program=record.entrypoint,
         machine=record.machine or os.uname().nodename,
         pid=record.pid,
-        seen_at=max(record.updated_at, seen_at),
+        seen_at=record.updated_at,
         condition="" if reachable else "cannot receive messages",
         confirms="postroom_ack" in record.peer_features,
     )

@@ -83,6 +83,8 @@ class Gathering:
                 pid=record.pid,
                 start=record.proc_start,
                 acknowledges="postroom_ack" in record.peer_features,
+                chains="postroom_chain" in record.peer_features,
+                tells_idle="notify_idle" in record.peer_features,
             )
         )
 
@@ -137,6 +139,23 @@ class MemoryDirectory:
                 return record.session_id, record.name
         return None
 
+    def doubt(self, address: str, pid: int, start: str) -> str:
+        """Why `verify` finds nobody (03.18)."""
+        del address, pid, start
+        return "no session that is registered sends from there"
+
+    def acknowledges(self, address: str) -> bool:
+        """Whether the session at an address announces `postroom_ack` (05.24)."""
+        return any(
+            record.messaging_socket_path == address and "postroom_ack" in record.peer_features
+            for record in self._gathering.records.values()
+        )
+
+    def sends_chains(self, identity: str) -> bool:
+        """Whether that session announces `postroom_chain` (03.66)."""
+        record = self._gathering.records.get(identity)
+        return record is not None and "postroom_chain" in record.peer_features
+
     def ended(self, who: str) -> tuple[str, int] | None:
         """The name of a session that left, and when (02.13)."""
         ended = self._gathering.ended
@@ -162,3 +181,8 @@ class MemoryDirectory:
             [row_of(record, self._gathering.aliases(record)) for record in self._gathering.records.values()],
             (),
         )
+
+    def sign(self, identity: str) -> int:
+        """Not known beyond what a record says: 0."""
+        del identity
+        return 0
