@@ -16,8 +16,8 @@ __version__ = "0.1.0"
 # Type checkers take it for true. From `typing` it would load `re` and more into every command (12.16).
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from postroom.core.inbox import *
     from postroom.core.message import *
+    from postroom.core.settings import *
     from postroom.errors import *
     from postroom.opening import *
     from postroom.session import *
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _OFFERED = {
     # what is said: the records that every layer speaks
     "postroom.core.message": (
+        "Decided",
+        "Explanation",
         "Lease",
         "Message",
         "Near",
@@ -35,6 +37,7 @@ _OFFERED = {
         "Pin",
         "Receipt",
         "Refusal",
+        "Rule",
         "Status",
         "Step",
     ),
@@ -42,14 +45,15 @@ _OFFERED = {
     "postroom.opening": ("open_session", "open_in_memory", "Gathering"),
     "postroom.session": ("Session",),
     # what bounds it
-    "postroom.core.inbox": ("Limits",),
+    "postroom.core.settings": ("Limits",),
     # what carries it
     "postroom.transport": ("Channel", "Evidence", "Outcome", "Receiver", "Transport"),
     # what can go wrong: broken callers, broken wires
     "postroom.errors": (
         *("PostroomError", "CallerError", "WireError", "StoreError"),
         *("BadFrame", "BadUsage", "InvalidName", "LineTooLong", "NoSession", "NotYourSession"),
-        *("SessionClosed", "SessionInUse", "StoreFailed", "StoreTooNew", "UnfitPath", "Unsupported"),
+        *("SessionClosed", "SessionInUse", "SettingInvalid", "StoreFailed", "StoreTooNew"),
+        *("UnfitPath", "Unsupported"),
     ),
 }
 _HOME = {name: module for module, names in _OFFERED.items() for name in names}

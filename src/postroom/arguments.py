@@ -30,11 +30,26 @@ MAX_WAIT_SECONDS = 31_536_000.0
 SUMMARY_LENGTH = 200
 """A default summary is the first line, cut here (10.2)."""
 
+NOTE_LENGTH = 300
+"""A person's note is passed on up to so many characters (05.24), so a longer one is refused and not cut."""
+
+MODES = (
+    *("default", "manual", "acceptEdits", "auto", "dontAsk", "plan"),
+    *("bypassPermissions", "never", "danger-full-access", "yolo"),
+)
+"""The permission modes of `core.inbound`, a test holds them together; first those that ask, then those that never do."""
+
+CLASSES = ("bypassing", "prompting", "none")
+"""What a supposed sender states of itself (10.10)."""
+
 _MAX_QUOTED = 60
 """Characters of a word that an error repeats."""
 
-_HELP_COLUMN = 26
+_HELP_COLUMN = 28
 """Where the explanations of `--help` begin."""
+
+_HELP_WIDTH = 100
+"""Where they end: what an option may be goes on below."""
 
 
 class HelpAsked(Exception):
@@ -72,6 +87,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def note(text: str) -> str:
+    """Reads a person's note (03.42). ValueError for one that would not be passed on whole."""
+    if len(text) > NOTE_LENGTH:
+        raise ValueError(f"it has {len(text):,} characters, and at most {NOTE_LENGTH} are passed on")
+    return text
+
+
 def descriptor(text: str) -> int:
     """Reads the number of a file descriptor. ValueError for anything else."""
     return count(text)
@@ -107,6 +129,27 @@ def moment(text: str | None, now: int) -> int | None:
         raise BadUsage(
             f"{quoted(text)} is no time.", "Write 2026-11-30T10:15:02Z, or 10m, 2h, 3d for that long ago."
         ) from None
+
+
+def call_of(args: Values, text: str | None) -> dict[str, object]:
+    """The call of SendMessage that a `send` stands for (10.2).
+
+    Args:
+        args: of `send`.
+        text: what to say, from the command line or from standard input; None for nothing.
+
+    Raises BadUsage where an answer to nothing is waited for.
+    """
+    if text is None and args.notify_when_idle and args.wait_reply is not None:
+        raise BadUsage(
+            "postroom send: --wait-reply waits for the answer to a text, and there is none.",
+            "Write the text, or leave out --wait-reply.",
+        )
+    call: dict[str, object] = {"to": args.to, "message": text, "in_reply_to": args.in_reply_to}
+    call["summary"] = args.summary if args.summary is not None else first_line(text or "") or None
+    if args.notify_when_idle:
+        call["notify_when_idle"] = True
+    return call
 
 
 def first_line(text: str) -> str:
@@ -151,8 +194,9 @@ class Argument(NamedTuple):
 
     @property
     def dest(self) -> str:
-        """The attribute of `Values` that holds it."""
-        return (self.option.lstrip("-") or self.value.removeprefix("-- ").lower()).replace("-", "_")
+        """The attribute of `Values` that holds it; what Python keeps for itself has a `_` behind it."""
+        name = (self.option.lstrip("-") or self.value.removeprefix("-- ").lower()).replace("-", "_")
+        return "from_" if name == "from" else name
 
     @property
     def form(self) -> str:
@@ -218,10 +262,11 @@ COMMANDS: dict[str, Command] = {
         "here",
         (
             _option("--name", "NAME", "its name (default: POSTROOM_NAME, else from the folder)"),
-            _choice("--mode", "MODE", "the permission mode", ("default",), default="default"),
+            _choice("--mode", "MODE", "the permission mode", MODES, default="default"),
             _choice("--kind", "KIND", "how it is attended", ("interactive", "headless", "bg", "external")),
             _switch("--detach", "in the background; prints the session once it is reachable"),
             _option("--resume", "NAME-or-ID", "come back as this session, with its mail"),
+            _option("--settings", "JSON-or-file", "settings for this session alone"),
             Argument(option="--ready-fd", value="FD", reads=descriptor, shown=False),
             Argument(value="-- COMMAND", says="open the session around this command", default=(), rest=True),
         ),
@@ -238,6 +283,7 @@ COMMANDS: dict[str, Command] = {
             _option("--in-reply-to", "MSG_ID", "the message that this one answers"),
             _option("--msg-id", "ID", "send again a message whose outcome was unknown"),
             _option("--wait-reply", "SECONDS", "wait for the answer and print it", reads=seconds),
+            _switch("--notify-when-idle", "be told once when it is idle; TEXT may then be missing"),
         ),
     ),
     "inbox": Command(
@@ -253,7 +299,47 @@ COMMANDS: dict[str, Command] = {
         "session",
         (_option("--timeout", "SECONDS", "give up after so long (exit code 3)", reads=seconds),),
     ),
-    "status": Command("this session: name, address, queues, problems", "session"),
+    "held": Command(
+        "the messages that wait for a person's decision",
+        "session",
+        (_switch("--follow", "go on and print messages as they are held"),),
+    ),
+    "approve": Command(
+        "let a held message in; for a person",
+        "session",
+        (
+            _word("ID", "the message's id, or a beginning of it that only one has", required=True),
+            _switch("--always", "and accept every message of its sender from now on"),
+            _option("--note", "TEXT", "a word to the session that gets the message", reads=note),
+        ),
+    ),
+    "deny": Command(
+        "drop a held message and tell its sender; for a person",
+        "session",
+        (
+            _word("ID", "the message's id, or a beginning of it that only one has", required=True),
+            _option("--note", "TEXT", "a word to its sender", reads=note),
+        ),
+    ),
+    "explain": Command(
+        "why a message is accepted, held or refused",
+        "session",
+        (
+            _word("MSG_ID", "a message that came; without one, a message that might come"),
+            _option("--from", "NAME", "suppose that it is from this session"),
+            _choice("--mode", "CLASS", "suppose that its sender states this class", CLASSES),
+        ),
+    ),
+    "rules": Command(
+        "the senders that are always accepted",
+        "session",
+        (_option("--revoke", "ID", "accept this one no more by rule; for a person"),),
+    ),
+    "status": Command(
+        "this session: name, address, class, queues, problems",
+        "session",
+        (_choice("--mode", "MODE", "change the permission mode, from inside or as a person", MODES),),
+    ),
     "rename": Command(
         "give this session another name", "session", (_word("NAME", "the new name", required=True),)
     ),
@@ -287,7 +373,14 @@ COMMANDS: dict[str, Command] = {
 """Every command, in the order in which help lists them (chapter 10)."""
 
 
-MEANT = {"read": "inbox", "receive": "inbox", "take": "inbox", "ls": "list", "peek": "inbox", "who": "list"}
+MEANT = {
+    **dict.fromkeys(("read", "receive", "take", "peek"), "inbox"),
+    **dict.fromkeys(("ls", "who"), "list"),
+    **dict.fromkeys(("hold", "holds"), "held"),
+    **dict.fromkeys(("accept", "allow", "release"), "approve"),
+    **dict.fromkeys(("reject", "refuse", "dismiss"), "deny"),
+    "why": "explain",
+}
 """What people call a command that is called otherwise."""
 
 
@@ -450,10 +543,17 @@ def help_of(verb: str) -> str:
     takes = [one for one in command.takes + everywhere if one.shown]
     words = [one.form if one.required else f"[{one.form}]" for one in takes if not one.option]
     usage = " ".join(["usage: postroom", verb, "[OPTION]…", *words])
-    rows = [f"  {one.form:{_HELP_COLUMN - 4}}  {_explained(one)}" for one in takes]
+    rows = [row for one in takes for row in _explained(one)]
     does = command.does[0].upper() + command.does[1:]
     return "\n".join([usage, "", f"{does}.", "", *rows]) + "\n"
 
 
-def _explained(one: Argument) -> str:
-    return f"{one.says}: {', '.join(one.choices)}" if one.choices else one.says
+def _explained(one: Argument) -> list[str]:
+    """The lines of one argument; the words that it may be are folded at the edge."""
+    rows = [f"  {one.form:{_HELP_COLUMN - 4}}  {one.says}{':' if one.choices else ''}"]
+    for choice in one.choices:
+        word = choice if choice == one.choices[-1] else f"{choice},"
+        if len(rows[-1]) + 1 + len(word) > _HELP_WIDTH:
+            rows.append(" " * (_HELP_COLUMN - 1))
+        rows[-1] += f" {word}"
+    return rows

@@ -34,7 +34,10 @@ except ImportError:  # another interpreter: the plain modules do, more slowly
 SO_PEERCRED: int = getattr(sockets, "SO_PEERCRED", 0)
 """Zero on a system without it; the folder's mode is then what keeps others out (05.6)."""
 
-SESSION_COMMANDS = ("send", "inbox", "wait", "status", "rename", "list", "peers", "log", "trace")
+SESSION_COMMANDS = (
+    *("send", "inbox", "wait", "held", "approve", "deny", "explain", "rules"),
+    *("status", "rename", "list", "peers", "log", "trace"),
+)
 """The commands that a session answers for itself. `close` is none: it waits until the session is gone."""
 
 MAX_STDIN = 4_194_304

@@ -1,8 +1,9 @@
-"""The verbs of the control socket: a table of verb → who may → what.
+"""The verbs of the control socket: a table of verb → what.
 
 A command asks its session's own process: that process resolves, pins, sends and renders (10.21). What a
-command writes and reads is described in `ask`, who is heard in `door`. A peer's connection to the inbox never
-reaches these verbs: this is another socket.
+command writes and reads is described in `ask`, who is heard in `door`, and the verbs about what may come in, some of
+which need a person, are in `counter`. A peer's connection to the inbox never reaches these verbs: this is another
+socket.
 
 That a request was taken is said at once, the answer comes in its own time. A lease lives as long as the
 connection that took it (11.1): the command prints, says `ok`, and only then are the messages consumed; a
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from postroom import present
-from postroom.arguments import HelpAsked, Values, first_line, moment, parse
+from postroom import counter, present
+from postroom.arguments import HelpAsked, Values, call_of, moment, parse
+from postroom.call import Call
 from postroom.core import contract
 from postroom.core.address import identity_hash, normal_form
 from postroom.core.message import Lease, Receipt, Refusal
@@ -26,6 +28,7 @@ from postroom.errors import BadFrame, BadUsage, PostroomError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from postroom.call import Connection
     from postroom.core.message import Message, Step
     from postroom.door import Door
     from postroom.session import Session
@@ -33,31 +36,6 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 1.0
 """How often `--watch` and `log --follow` look again: no more than one wake-up a second (12.21)."""
-
-
-class Connection(Protocol):
-    """What a listener gives for one connection of the control socket."""
-
-    @property
-    def evidence(self) -> Evidence:
-        """What is known of the other end."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Queues bytes, in order."""
-        ...
-
-    def flush(self) -> None:
-        """Sends what is queued."""
-        ...
-
-    def stay(self) -> None:
-        """It may stay until either side ends it."""
-        ...
-
-    def close(self) -> None:
-        """Closes once everything written has been sent."""
-        ...
 
 
 @dataclass(slots=True)
@@ -69,57 +47,6 @@ class _Talk:
     task: asyncio.Task[None] | None = None
 
 
-class Call:
-    """One request under way: what was asked, and the way back."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.evidence = connection.evidence
-        self.args = Values(json=False)
-        self.stdin: str | int | None = None
-        self.ended = False
-        self._connection = connection
-        self._confirmed: asyncio.Future[bool] | None = None
-
-    def part(self, out: str = "", err: str = "", *, kind: str = "part", code: int = 0) -> None:
-        """Sends one frame of the answer."""
-        out_bytes, err_bytes = out.encode(errors="backslashreplace"), err.encode(errors="backslashreplace")
-        head = b"%s %d %d %d\n" % (kind.encode(), code, len(out_bytes), len(err_bytes))
-        self._connection.write(head + out_bytes + err_bytes)
-        self._connection.flush()
-
-    def done(self, out: str = "", err: str = "", code: int = 0) -> None:
-        """Sends the last frame."""
-        self.ended = True
-        self.part(out, err, kind="done", code=code)
-
-    def taken(self) -> None:
-        """Says that the request was taken: the command then waits for the answer, however long that takes."""
-        self.part()
-
-    async def printed(self, out: str) -> bool:
-        """Sends output and waits until the command says that it has been printed; False for any other word."""
-        self._confirmed = asyncio.get_running_loop().create_future()
-        self.part(out, kind="confirm")
-        return await self._confirmed
-
-    def heard(self, line: bytes) -> None:
-        """Takes a line that the command sent after its request."""
-        if self._confirmed is not None and not self._confirmed.done():
-            self._confirmed.set_result(line == b"ok")
-
-    def answer(self, document: present.Document, text: str, code: int = 0, *, err: str = "") -> None:
-        """The last frame: the document with `--json`, else the text; `err` is what stderr shows."""
-        self.done(present.dumps(document) if self.args.json else text, err, code)
-
-    def refuse(self, code: str, message: str, hint: str) -> None:
-        """The last frame of an error: its code on stderr, and the document or the sentence (10.37)."""
-        self.refused(Refusal(code=code, message=message, hint=hint))
-
-    def refused(self, refusal: Refusal) -> None:
-        """The same for a refusal, with its candidates."""
-        self.done(*present.refused(refusal, as_json=self.args.json), present.exit_code(refusal.code))
-
-
 class Control:
     """Serves the verbs of one session.
 
@@ -128,12 +55,21 @@ class Control:
         door: who may speak.
         finish: ends the session, its argument says whether it is forgotten too; called once `close` was
             answered. None: whoever opened the session decides when it ends, a command or a program.
+        terminal: reads the controlling terminal of a connecting process (10.39).
     """
 
-    def __init__(self, session: Session, door: Door, *, finish: Callable[[bool], None] | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        door: Door,
+        *,
+        finish: Callable[[bool], None] | None,
+        terminal: Callable[[Evidence], int] = counter.terminal_of,
+    ) -> None:
         self.session = session
         self.door = door
         self.finish = finish
+        self.terminal = terminal
         self._talks: dict[Connection, _Talk] = {}
         self._running: set[asyncio.Task[None]] = set()
 
@@ -155,8 +91,8 @@ class Control:
                 talk.token = shown_token(line)
             else:
                 connection.stay()
-                talk.call = Call(connection)
-                talk.task = self.hear(talk.call, talk.token, line)
+                talk.call = Call(connection, talk.token)
+                talk.task = self.hear(talk.call, line)
                 if talk.task is None:
                     connection.close()
                 else:
@@ -180,18 +116,17 @@ class Control:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def hear(self, call: Call, token: str, line: bytes) -> asyncio.Task[None] | None:
+    def hear(self, call: Call, line: bytes) -> asyncio.Task[None] | None:
         """Takes the request line of one connection; returns the task that answers it.
 
         Args:
-            call: the way back.
-            token: what the connection showed in its first line.
+            call: who asks, and the way back.
             line: the request, one JSON object.
         """
         call.args = Values(json=b'"--json"' in line)
-        refusal = refused_entry(self.door, self.session.id, token, call.evidence)
+        refusal = refused_entry(self.door, self.session.id, call.token, call.evidence)
         if refusal is not None and is_free(line):
-            refusal = refused_entry(self.door, self.session.id, token, call.evidence, free=True)
+            refusal = refused_entry(self.door, self.session.id, call.token, call.evidence, free=True)
         if refusal is not None:
             call.refused(refusal)
             return None
@@ -241,12 +176,8 @@ class Control:
                 assert too_large is not None
                 return call.refused(too_large)
             text = (call.stdin or "").removesuffix("\n")
-        summary = args.summary if args.summary is not None else first_line(text or "")
         since = self.session.now()
-        result = await self.session.send_call(
-            {"to": args.to, "message": text, "summary": summary, "in_reply_to": args.in_reply_to},
-            msg_id=args.msg_id,
-        )
+        result = await self.session.send_call(call_of(args, text), msg_id=args.msg_id)
         if isinstance(result, Refusal):
             return call.refused(result)
         document = present.receipt_document(result)
@@ -307,10 +238,10 @@ class Control:
             lease = self.session.take()
             await self._hand_over(call, lease, self._rendered(call, lease))
         else:
-            messages = self.session.peek()
+            messages, notices = self.session.peek(), self.session.peek_notices()
             call.answer(
-                present.inbox_document(messages),
-                present.inbox_text(messages, taken=False, name=self.session.name),
+                present.inbox_document(messages, notices),
+                present.inbox_text(messages, notices, taken=False, name=self.session.name),
             )
 
     async def wait(self, call: Call) -> None:
@@ -326,9 +257,11 @@ class Control:
         return call.answer(present.inbox_document(()), "Nothing came.\n", 3)
 
     async def status(self, call: Call) -> None:
-        """`status` (10.6)."""
+        """`status`, `status --mode MODE` (10.6)."""
+        if call.args.mode is not None and (refusal := counter.refused_mode(self, call)):
+            return call.refused(refusal)
         document = present.status_document(self.session.status())
-        call.answer(document, present.status_text(document))
+        return call.answer(document, present.status_text(document))
 
     async def rename(self, call: Call) -> None:
         """`rename NAME` (10.7)."""
@@ -348,13 +281,19 @@ class Control:
                 "This session ends with the command or the program that opened it.",
                 "End that.",
             )
-        call.answer({"session_id": self.session.id, "expired": 0}, f"{self.session.name} has ended.\n")
+        ends = len(self.session.held())
+        left = f" {ends} held and not decided; whoever sent it is told where that can be." if ends else ""
+        call.answer(
+            {"session_id": self.session.id, "expired": ends}, f"{self.session.name} has ended.{left}\n"
+        )
         self.finish(call.args.forget)
         return None
 
     async def list(self, call: Call) -> None:
         """`list` (10.1)."""
         args = call.args
+        if contract.is_denied("ListAgents", self.session.standing.settings.denied):
+            return call.refused(contract.refusal("denied_by_settings", tool="ListAgents"))
         last: present.Document = {}
         while True:
             answer = self.session.listing(args.text, kind=args.kind, limit=args.limit)
@@ -408,6 +347,11 @@ VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "send": Control.send,
     "inbox": Control.inbox,
     "wait": Control.wait,
+    "held": counter.held,
+    "approve": counter.approve,
+    "deny": counter.deny,
+    "explain": counter.explain,
+    "rules": counter.rules,
     "status": Control.status,
     "rename": Control.rename,
     "close": Control.close,
@@ -416,8 +360,8 @@ VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "trace": Control.trace,
     "log": Control.log,
 }
-"""Every verb is for an own child or whoever shows this session's token (05.26). Those that need a person
-come with the holds (10.39)."""
+"""Every verb is for an own child or whoever shows this session's token (05.26); `approve`, `deny`, `rules --revoke` and,
+from outside the session, `status --mode` need a person as well (10.39)."""
 
 
 def replies(sent: Receipt, since: int) -> Callable[[Message], bool]:

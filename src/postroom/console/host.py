@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from postroom import present
+from postroom.console.asking import Asking, can_ask
 from postroom.errors import BadUsage, PostroomError, UnfitPath
 from postroom.opening import Opened, opened_session
 from postroom.state import files
@@ -51,6 +52,8 @@ async def serve(args: Values) -> int:
         async with opened_session(
             args.name,
             kind=args.kind or default_kind(args),
+            mode=args.mode,
+            settings=args.settings,
             resume=args.resume,
             closable=not args.command,
             handle_signals=False,
@@ -64,6 +67,7 @@ async def serve(args: Values) -> int:
                     )
                 )
                 return await until_told(opened)
+            opened.session.askable = not args.command and can_ask(opened.session, as_json=args.json)
             warn(opened)
             if args.command:
                 return await around(opened, args.command)
@@ -149,7 +153,7 @@ async def until_told(opened: Opened) -> int:
 
 
 async def foreground(opened: Opened, *, as_json: bool) -> int:
-    """Prints what arrives, until it is told to end; printed is taken (10.8)."""
+    """Prints what arrives, until it is told to end; printed is taken (10.8). Asks about what is held, where it can."""
     session = opened.session
     end = told_to_end(opened, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
@@ -167,8 +171,12 @@ async def foreground(opened: Opened, *, as_json: bool) -> int:
                 raise
             session.confirm(lease)
 
-    showing = asyncio.get_running_loop().create_task(show())
+    loop = asyncio.get_running_loop()
+    showing = loop.create_task(show())
+    asking = loop.create_task(Asking(session).run()) if session.askable else None
     await asyncio.wait({end, showing}, return_when=asyncio.FIRST_COMPLETED)
+    if asking is not None:
+        asking.cancel()
     if end.done():
         showing.cancel()
         code = end.result()

@@ -226,6 +226,23 @@ def steps_read(session_id: str, msg_id: str) -> list[Step]:
         return journal.steps(msg_id)
 
 
+def denies_listing() -> bool:
+    """Whether a setting denies ListAgents here, to a person's own command line too (01.21, 03.33)."""
+    from postroom.state import scopes
+
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = "/"
+    sources = scopes.sources_of(folder, os.environ, scopes.MANAGED, None)
+    if not any(os.path.lexists(source.path) for source in sources):
+        return False
+    from postroom.core.contract import is_denied
+    from postroom.state.config import Config
+
+    return is_denied("ListAgents", Config(cwd=folder, environ=os.environ).settings.denied)
+
+
 @contextlib.contextmanager
 def reader(session_id: str) -> Generator[Reader]:
     """Opens the store of a session that has ended, read-only."""

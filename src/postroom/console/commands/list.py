@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from postroom import present
-from postroom.console import places
+from postroom.console import cli, places
 from postroom.console.commands import session
 from postroom.core.listing import listing
 
@@ -22,12 +22,21 @@ def run(args: Values, argv: Sequence[str]) -> int:
     code = session.hand_over_if_possible(args, argv)
     if code is not None:
         return code
+    if places.denies_listing():
+        from postroom.core.refusals import refusal
+
+        return cli.refuse(refusal("denied_by_settings", tool="ListAgents"), as_json=args.json)
     directory = places.directory()
     last = ""
     while True:
         found = directory.rows()
         answer = listing(
-            found.rows, text=args.text, kind=args.kind, limit=args.limit, unchecked=found.unchecked
+            found.rows,
+            text=args.text,
+            kind=args.kind,
+            limit=args.limit,
+            unchecked=found.unchecked,
+            sign=directory.sign,
         )
         document = present.dumps(present.listing_document(answer))
         if not args.watch or document != last:

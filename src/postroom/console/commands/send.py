@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from postroom import ask, present
-from postroom.arguments import first_line
+from postroom.arguments import call_of
 from postroom.console import cli
 from postroom.console.commands import session
 from postroom.control import replies
@@ -49,15 +49,13 @@ async def send(args: Values, argv: Sequence[str]) -> int:
             assert refusal is not None
             return cli.refuse(refusal, as_json=args.json)
         text = (stdin or "").removesuffix("\n")
-    call: dict[str, object] = {
-        "to": args.to,
-        "message": text,
-        "summary": args.summary if args.summary is not None else first_line(text or ""),
-        "in_reply_to": args.in_reply_to,
-    }
+    call = call_of(args, text)
     if args.wait_reply is None:
         result = await send_as_outsider(call, msg_id=args.msg_id)
         return report(result, args)
+    if args.notify_when_idle:
+        reason = "the session that is opened for the answer does not stay to hear of it"
+        return cli.refuse(contract.refusal("notify_not_allowed", reason=reason), as_json=args.json)
     async with opened_session("asking", kind="headless") as opened:
         since = opened.session.now()
         result = await opened.session.send_call(call, msg_id=args.msg_id)
