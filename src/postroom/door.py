@@ -1,13 +1,14 @@
-"""Who may speak on a session's control socket, and the two lines with which a command begins (05.26).
+"""Who may speak on a session's control socket, who is a person, and the two lines with which a command begins.
 
 Only what shows a token of this session, or is its own child, is heard; a process that belongs to another session
-is refused, whatever it shows. It decides and reads; it answers nobody (`control` does).
+is refused, whatever it shows (05.26). What needs a person is refused, token or not, to a process that any session
+started and to one without a terminal (10.39). It decides and reads; it answers nobody (`control` does).
 
 How it fails: a first line that shows no token admits nobody by itself; a request that `ask` would not write is
-BadFrame. Nothing else is raised for whatever bytes come.
+BadFrame. Nothing else is raised for whatever bytes come. Where nothing is known of a process it is no person.
 
-Weak: any program of this user can read the client token, so this is a guard against an agent that runs the
-command, not against malware.
+Weak: any program of this user can read the client token, and can make itself a terminal and leave its family. So
+this stops an agent that runs the command in its shell, and not a hostile program.
 """
 
 from __future__ import annotations
@@ -75,6 +76,54 @@ def refused_entry(
     if token and (same(token, door.client_token) or same(token, door.child_token)):
         return None
     return contract.refusal("not_your_session")
+
+
+NOBODY_KNOWN = "nothing is known of the process that asks: it runs in another pid namespace, or has ended"
+STARTED_BY_SESSION = "this process was started by a session"
+NO_TERMINAL = "this process has no terminal"
+"""Why a process is not taken for a person's (10.39); each goes on a sentence."""
+
+
+def refused_person(door: Door, evidence: Evidence, tty: int, action: str) -> Refusal | None:
+    """Judges whether a connection is a person's, where one is needed (10.39, 05.26); None takes it for one.
+
+    The rungs, first that answers wins:
+        1. nothing is known of the process → refused.
+        2. it is, or descends from, the process or the client of any session, this one and the one that opened it
+           included → refused.
+        3. it has no controlling terminal → refused.
+        4. it is a person's.
+
+    Args:
+        door: of the session that is asked.
+        evidence: what the kernel says of the other end.
+        tty: the device number of its controlling terminal, as this process read it; 0 for none.
+        action: what was asked for, as a sentence begins: `Approving a held message`.
+    """
+    if not (evidence.pid and evidence.start and evidence.ancestry):
+        reason = NOBODY_KNOWN
+    elif any(each == door.process or door.registered(*each) for each in evidence.ancestry):
+        reason = STARTED_BY_SESSION
+    elif not tty:
+        reason = NO_TERMINAL
+    else:
+        return None
+    return contract.refusal("needs_person", action=action, reason=reason)
+
+
+def is_inside(door: Door, session_id: str, token: str, evidence: Evidence) -> bool:
+    """Whether a connection comes from inside the session: its own child, or whoever shows the child token (05.25).
+
+    The nearest ancestor that is a session, or its client, is whom a process belongs to; only one that belongs to
+    none is known by its token.
+    """
+    for pid, start in evidence.ancestry:
+        sessions = door.registered(pid, start)
+        if (pid, start) == door.process or session_id in sessions:
+            return True
+        if sessions:
+            return False
+    return bool(token) and same(token, door.child_token)
 
 
 def refused_remains(

@@ -23,10 +23,14 @@ from typing import TYPE_CHECKING, Any, cast
 from postroom import __version__, transports
 from postroom.control import Control
 from postroom.core.address import check_name, derive_name
+from postroom.core.settings import DEFAULTS
+from postroom.desktop import announced
 from postroom.door import MAX_REQUEST, Door, refused_remains
 from postroom.errors import NotYourSession, PostroomError
 from postroom.session import Session
+from postroom.standing import DEFAULT_MODE, Standing
 from postroom.state import places, processes
+from postroom.state.config import Config
 from postroom.state.directory import Directory
 from postroom.state.memory_directory import Gathering, MemoryDirectory
 from postroom.state.memory_store import MemoryStore
@@ -39,14 +43,14 @@ from postroom.transport import Evidence
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from postroom.core.inbox import Limits
     from postroom.core.message import Receipt, Refusal
+    from postroom.core.settings import Limits, Settings
     from postroom.state.record import Kind
 
 __all__ = ["Gathering", "open_in_memory", "open_session"]
 
-FEATURES = ("postroom_ack",)
-"""What this version announces: that it acknowledges (05.22). Notices and chains are announced when they are built."""
+FEATURES = ("notify_idle", "postroom_ack", "postroom_chain")
+"""What this version announces: it says when it is idle (05.31), acknowledges (05.22), and sends chains on (03.66)."""
 
 
 def epoch_ms() -> int:
@@ -94,6 +98,8 @@ async def open_session(
     name: str | None = None,
     *,
     kind: str = "headless",
+    mode: str = DEFAULT_MODE,
+    settings: str | None = None,
     resume: str | None = None,
     limits: Limits | None = None,
     cwd: str | None = None,
@@ -105,15 +111,17 @@ async def open_session(
     Args:
         name: its name; without one `POSTROOM_NAME`, else the folder's name decides (02.1).
         kind: `interactive`, `headless`, `bg` or `external`: whether somebody can be asked (chapter 03).
+        mode: the permission mode, from which the class follows (03.1 to 03.4).
+        settings: settings for this session alone, as JSON or as the path of a file (03.25).
         resume: the id or the name of a session that ended or was killed: it comes back with its name and mail
             (05.12).
-        limits: the bounds of chapter 03; `Limits.unbounded()` lifts them.
+        limits: the bounds of chapter 03, in place of those in the settings; `Limits.unbounded()` lifts them.
         cwd: the working directory that others see; the process's own by default.
         environ: the environment that decides the folders; the process's own by default.
         handle_signals: also clean up at SIGTERM, unless the program has a handler of its own.
 
-    Yields the Session. Raises InvalidName, NoSession (unknown `resume`), SessionInUse, UnfitPath (a state folder
-    that must not be trusted), StoreError.
+    Yields the Session. Raises InvalidName, NoSession (unknown `resume`), SessionInUse, SettingInvalid (`settings`
+    that cannot be used), UnfitPath (a state folder that must not be trusted), StoreError.
 
         async with open_session("alice") as session:
             await session.send("bob", "The column is tenant_id.", summary="schema")
@@ -123,6 +131,8 @@ async def open_session(
     async with opened_session(
         name,
         kind=kind,
+        mode=mode,
+        settings=settings,
         resume=resume,
         limits=limits,
         cwd=cwd,
@@ -137,6 +147,8 @@ async def opened_session(
     name: str | None = None,
     *,
     kind: str = "headless",
+    mode: str = DEFAULT_MODE,
+    settings: str | None = None,
     resume: str | None = None,
     limits: Limits | None = None,
     cwd: str | None = None,
@@ -158,6 +170,8 @@ async def opened_session(
         asked = name if name is not None else environ.get("POSTROOM_NAME") or None
         if resume is None and asked is not None:
             check_name(asked)  # before anything is made: a refused name leaves nothing behind
+        cwd = cwd or os.getcwd()
+        config = Config(cwd=cwd, environ=environ, flag=settings)
         session_id = resume or str(uuid.uuid4())
         if resume is not None:
             opener = read_opener(roster.folder(resume))
@@ -168,7 +182,7 @@ async def opened_session(
         stack.callback(lock.release)
         folder = roster.folder(session_id)
         now = epoch_ms()
-        record = _record(roster, session_id, kind, cwd or os.getcwd(), environ, now)
+        record = _record(roster, session_id, kind, cwd, environ, now)
         if resume is None and record.opened_by is not None:
             write_opener(folder, record.opened_by)
         record, problem = _named(roster, record, name, resumed=resume is not None, environ=environ, now=now)
@@ -192,10 +206,13 @@ async def opened_session(
             transport=uds.UdsTransport(
                 socket_path, tokens={tokens["peer"]: "peer", tokens["child"]: "child"}
             ),
-            limits=limits,
+            standing=Standing(mode, config.settings, limits, interactive=kind == "interactive"),
+            key=secrets.token_bytes(32),
             problems=problems,
         )
         stack.push_async_callback(session.close)
+        stack.callback(config.stop)
+        config.watch(lambda: session.apply(config.settings))
         opened = Opened(
             session, socket_path, f"{folder}/log", _identity(session_id, socket_path, tokens["child"])
         )
@@ -209,6 +226,7 @@ async def opened_session(
         session.directory.publish(session.record)
         with contextlib.suppress(PostroomError, OSError):
             roster.expire(epoch_ms())
+        await stack.enter_async_context(announced(session))
         if handle_signals:
             stack.enter_context(_left_at_sigterm(session, socket_path))
         yield opened
@@ -302,28 +320,50 @@ async def _controlled(
 
 @contextlib.contextmanager
 def _left_at_sigterm(session: Session, socket_path: str | None) -> Generator[None]:
-    """Leaves no record behind at SIGTERM, where the program has no handler of its own (05.29)."""
+    """Ends the session at SIGTERM, where the program has no handler of its own (05.29, 03.46).
+
+    The first signal ends it as `close` does, once the event loop comes to it: whoever waits for a decision is told.
+    A second one leaves at once, with the record and the sockets removed and nobody told.
+    """
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     ):
         yield
         return
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
 
-    def leave(number: int, frame: object) -> None:
-        del frame
+    def die() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def close() -> None:
+        await session.close()
+        remove()
+        die()
+
+    def remove() -> None:
         for path in (socket_path, control_path_of(socket_path)) if socket_path else ():
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    def leave(number: int, frame: object) -> None:
+        del number, frame
+        if not ending and not loop.is_closed() and session.owes:
+            ending.append(loop.create_task(close()))
+            loop.call_soon_threadsafe(lambda: None)  # wakes the loop, which may be waiting
+            return
+        remove()
         session.leave()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        die()
 
     signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGTERM) == leave:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def control_path_of(socket_path: str) -> str:
@@ -337,6 +377,14 @@ def _identity(session_id: str, socket_path: str | None, token: str) -> dict[str,
     return {**identity, "POSTROOM_SOCKET": socket_path} if socket_path else identity
 
 
+def _here() -> str:
+    """The folder that this process works in; the root where that has gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"
+
+
 async def send_as_outsider(
     call: dict[str, object], *, msg_id: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Receipt | Refusal:
@@ -348,7 +396,12 @@ async def send_as_outsider(
             process is another sender (11.5).
         environ: the environment that decides the folders.
     """
-    state, _ = places.needed_state_folder(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    state, _ = places.needed_state_folder(environ)
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:  # it was removed, and sending needs none
+        cwd = "/"
     uds: Any = transports.load("uds")
     now = epoch_ms()
     session = Session(
@@ -360,6 +413,7 @@ async def send_as_outsider(
         store=MemoryStore(),
         directory=Directory(Roster(state)),
         transport=uds.UdsTransport(None),
+        standing=Standing(settings=Config(cwd=cwd, environ=environ).settings),  # what they deny (01.21)
         outsider=True,
     )
     try:
@@ -374,6 +428,8 @@ async def open_in_memory(
     gathering: Gathering,
     *,
     limits: Limits | None = None,
+    mode: str = DEFAULT_MODE,
+    settings: Settings = DEFAULTS,
     clock: Callable[[], int] = epoch_ms,
     ids: Callable[[], str] = new_id,
 ) -> AsyncGenerator[Session]:
@@ -384,7 +440,9 @@ async def open_in_memory(
     Args:
         name: its name, or the base of a variant where another one here has it (02.3).
         gathering: who finds whom.
-        limits: the bounds of chapter 03.
+        limits: the bounds of chapter 03, in place of those in the settings.
+        mode: the permission mode, from which the class follows (03.1 to 03.4).
+        settings: those that apply; `session.apply` changes them.
         clock: returns epoch milliseconds.
         ids: returns a new id each time; the session's own is the first.
 
@@ -418,7 +476,8 @@ async def open_in_memory(
         store=MemoryStore(record.name),
         directory=MemoryDirectory(gathering, record, transport.address),
         transport=transport,
-        limits=limits,
+        standing=Standing(mode, settings, limits),
+        key=secrets.token_bytes(32),
     )
     await session.serve()
     session.directory.publish(session.record)

@@ -4,7 +4,8 @@ Documents are plain dictionaries with the keys of chapter 10; `docs/json.md` lis
 together. Text that came from a peer is printed with its controls and bidirectional overrides made visible
 (10.37), and set in, so that none of its lines can pass for one of ours. Nothing here reads or decides anything.
 
-The envelope is loaded by the two functions that need it: an error or a list is printed without it (12.17).
+The envelope is loaded by the functions that need it: an error or a list is printed without it (12.17). What is held,
+and why, is shown by `verdicts`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,22 @@ SPOKEN = {
 }
 """What the command line says in place of the tool's words, where these name fields that no command has."""
 
-EXIT_CODES = {"not_found": 3, "unknown_message": 3, "ambiguous": 4, "usage": 2}
+TERMS = (
+    ("`message`", "the text"),
+    ("`summary`", "`--summary`"),
+    ("in_reply_to", "--in-reply-to"),
+    ("notify_when_idle", "--notify-when-idle"),
+)
+"""A field of the tool → what the command line calls it, in sentences that are written for both."""
+
+EXIT_CODES = {
+    "not_found": 3,
+    "unknown_message": 3,
+    "not_held": 3,
+    "unknown_rule": 3,
+    "ambiguous": 4,
+    "usage": 2,
+}
 """Exit code by error code (10.37); every other code is 1."""
 
 
@@ -66,7 +82,7 @@ def receipt_document(receipt: Receipt) -> Document:
         "to": {"name": receipt.to.name, "ref": receipt.to.ref, "kind": receipt.to.kind},
         "note": receipt.note,
         "waiting": receipt.waiting,
-        "warnings": list(receipt.warnings),
+        "warnings": [spoken(warning) for warning in receipt.warnings],
     }
     if receipt.pin is not None:
         document["pin"] = {"name": receipt.pin.name, "identity": receipt.pin.identity}
@@ -151,7 +167,7 @@ def status_document(status: Status) -> Document:
         "inbound": {"value": status.inbound, "scope": status.inbound_scope},
         "queued": status.queued,
         "held": status.held,
-        "off": [],
+        "off": list(status.off),
         "counts": status.counts,
         "problems": list(status.problems),
     }
@@ -226,7 +242,7 @@ def receipt_text(receipt: Receipt, name: str = "") -> str:
         f"{receipt.status}: {receipt.note}",
         one_line(f"id {receipt.msg_id}, to {shown(receipt.to.name, receipt.to.ref)}"),
     ]
-    lines += [one_line(f"warning: {warning}") for warning in receipt.warnings]
+    lines += [one_line(f"warning: {spoken(warning)}") for warning in receipt.warnings]
     if receipt.waiting:
         lines.append(f"{receipt.waiting} waiting for you: `{acting_for(name)} inbox`.")
     return "\n".join(lines) + "\n"
@@ -264,10 +280,17 @@ def said_error(
 
 def refused(refusal: Refusal, *, as_json: bool) -> tuple[str, str]:
     """The same for a refusal, in the command line's own words where the tool's would name its fields."""
-    message, hint = SPOKEN.get(refusal.code, (refusal.message, refusal.hint))
+    message, hint = SPOKEN.get(refusal.code) or (spoken(refusal.message), spoken(refusal.hint))
     return said_error(
         *(refusal.code, message, hint, refusal.candidates, refusal.more, refusal.msg_id), as_json=as_json
     )
+
+
+def spoken(sentence: str) -> str:
+    """A sentence in the command line's words where it names fields of the tool."""
+    for field, word in TERMS:
+        sentence = sentence.replace(field, word)
+    return sentence
 
 
 def message_text(message: Message) -> str:
@@ -275,10 +298,9 @@ def message_text(message: Message) -> str:
     from postroom.core.envelope import shown_from
 
     origin = message.origin
-    # What the name is stands before it: a name may go on as this line does.
-    who = shown_from(origin) or (
-        f"somebody who claims to be {origin.name}" if origin.name else "somebody without a name"
-    )
+    who = shown_from(origin) or (origin.name if origin.verified else None)  # an own child has no address
+    if who is None:  # what the name is stands before it: a name may go on as this line does
+        who = f"somebody who claims to be {origin.name}" if origin.name else "somebody without a name"
     marks = [word for word, on in (("again", message.redelivered), ("released", message.held)) if on]
     reply = f", answers {message.in_reply_to}" if message.in_reply_to else ""
     head = f"from {who}, {iso(message.received_at)}, id {message.msg_id}{reply}{''.join(f' [{m}]' for m in marks)}"
@@ -287,9 +309,8 @@ def message_text(message: Message) -> str:
 
 def notice_text(notice: Notice) -> str:
     """One notice for a person."""
-    return (
-        one_line(f"notice: {notice.kind} {notice.about or ''} {notice.msg_id or ''} {notice.detail}") + "\n"
-    )
+    words = (notice.kind, notice.about, notice.msg_id, notice.detail)
+    return one_line(f"notice: {' '.join(filter(None, words))}") + "\n"
 
 
 def acting_for(name: str) -> str:
@@ -312,15 +333,15 @@ def inbox_text(
 
 
 def framed_text(lease: Lease) -> str:
-    """What `wait` prints: notices, then the messages as a model sees them, under the preface (04.1)."""
-    from postroom.core.envelope import frame
+    """What `wait` prints: notices and messages as a model sees them, the messages under the preface (04.1)."""
+    from postroom.core import envelope
 
-    text = "".join(map(notice_text, lease.notices))
+    text = "".join(f"{envelope.notice_text(notice)}\n" for notice in lease.notices)
     if not lease.messages:
         return text
     # `scrub` marks the first word in a text, so that no text can pass for this line either.
     shell = '[Postroom] In a shell, SendMessage is: postroom send "FROM" "TEXT" --in-reply-to MSG-ID\n'
-    return f"{text}{frame(lease.messages)}\n\n{shell}"
+    return f"{text}{envelope.frame(lease.messages)}\n\n{shell}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -366,8 +387,13 @@ def status_text(document: Document) -> str:
         ("class", f"{document['class']} (mode {document['mode']})"),
         ("inbound", f"{inbound['value'] or 'by class'} (set by {inbound['scope']})"),
         ("waiting", str(document["queued"])),
-        ("held", str(document["held"])),
+        (
+            "held",
+            str(document["held"])
+            + (f"; `{acting_for(document['name'])} held` shows them" if document["held"] else ""),
+        ),
     ]
+    rows += [("off", f"{half}: turned off by settings") for half in document["off"]]
     rows += [("ignored", f"{what} {count}") for what, count in sorted(document["counts"].items())]
     rows += [("problem", one_line(problem)) for problem in document["problems"]]
     return table(rows)

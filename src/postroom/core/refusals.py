@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from postroom.core.message import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from postroom.core.message import Near
 
@@ -47,18 +47,9 @@ class Code:
 
 NOT_BUILT = frozenset(
     {
-        *("structured_needs_teammate", "notify_not_allowed", "stopped_by_user", "resume_failed"),
-        *("team_member_changed", "sender_burst", "needs_approval", "reply_only", "duplicate", "rate_limited"),
-        *(
-            "hop_loop",
-            "hop_runaway",
-            "mailbox_write_failed",
-            "mailbox_full",
-            "name_taken",
-            "not_held",
-            "needs_person",
-        ),
-        *("setting_invalid", "report_too_long", "not_sent"),
+        *("structured_needs_teammate", "stopped_by_user", "resume_failed", "team_member_changed"),
+        *("needs_approval", "reply_only", "mailbox_write_failed", "mailbox_full", "name_taken"),
+        *("report_too_long", "not_sent"),
     }
 )
 """Codes whose feature is not there yet. Their sentences stand, so that the table is whole."""
@@ -174,12 +165,13 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("name_taken", "02.3", "Another live session is called {name}.", "Choose another name."),
     ("unknown_message", "10.37", "No message {msg_id} is known here.",
      "Give the whole id as the send result or `postroom log` shows it."),
-    ("not_held", "10.5", "No message {msg_id} is held here.", "`postroom held` shows what is."),
-    ("needs_person", "10.39",
-     "{action} needs a person: this process was started by a session, or has no terminal.",
-     "It is done by the person, in a terminal of their own or in `postroom console`."),
+    ("not_held", "10.5", "No message {msg_id} is held here.",
+     "`postroom held` shows what is; `postroom log` shows what became of the rest."),
+    ("unknown_rule", "10.11", "There is no rule {rule_id} here.", "`postroom rules` lists them with their ids."),
+    ("needs_person", "10.39", "{action} needs a person, and {reason}.",
+     "Leave it to the person, who does it in a terminal that no session started. Do not look for a way around it."),
     ("setting_invalid", "03.35", "The setting {key} cannot be used: {reason}.",
-     "Mend it in the place that `postroom doctor` names."),
+     "Mend it where it is set, in its file or behind `--settings`."),
     ("session_closed", "03.46", "The session {name} has ended.", "Open it again with its session id."),
     ("unfit_path", "05.6", "{path}: {reason}.", "Mend its owner or mode, or name another folder."),
     ("unsupported", "00",
@@ -226,6 +218,25 @@ def refusal(
     except KeyError as missing:
         raise TypeError(f"the refusal {code} needs the fact {missing}") from None
     return Refusal(code=code, message=message, hint=hint, candidates=candidates, more=more, msg_id=msg_id)
+
+
+def not_held(asked: str, ids: Sequence[str]) -> Refusal:
+    """Says why an id, or the beginning of one, stands for no held message (10.5).
+
+    Args:
+        asked: what was given.
+        ids: of all that is held.
+    """
+    alike = sum(each.startswith(asked) for each in ids)
+    if not alike:
+        return refusal("not_held", msg_id=asked)
+    if alike > 1:
+        problem = f"{legible(asked)} begins the ids of {alike} held messages."
+        return Refusal(
+            code="not_held", message=problem, hint="Give the whole id; `postroom held` shows them."
+        )
+    problem = f"{legible(asked)} is too short to stand for a held message."
+    return Refusal(code="not_held", message=problem, hint="Give the whole id; `postroom held` shows it.")
 
 
 def legible(text: str) -> str:
