@@ -20,12 +20,28 @@ from typing import Any, cast, get_args
 import pytest
 
 import postroom
-from postroom import arguments, errors, present
-from postroom.core.inbox import Limits
+from postroom import arguments, errors, present, verdicts
+from postroom.core import holds, inbound, notices
+from postroom.core.holds import Hold
 from postroom.core.listing import Listing, Row
-from postroom.core.message import Message, Near, Notice, Origin, Party, Pin, Receipt, State, Step
+from postroom.core.message import (
+    Decided,
+    Explanation,
+    Message,
+    Near,
+    Notice,
+    Origin,
+    Party,
+    Pin,
+    Receipt,
+    Rule,
+    State,
+    Step,
+)
 from postroom.core.refusals import CODES
+from postroom.core.settings import Limits
 from postroom.session import Session, Status
+from postroom.state import keeping
 from postroom.state.keeping import DAY, Retention
 from tests.pages import Section, agree, is_sentence, page_of, spans, table_rows
 
@@ -133,6 +149,7 @@ STATUSES = (
         session_id="i",
         peer_address="uds:/x",
         inbound="hold",
+        off=("send",),
         problems=("p",),
         counts={"c": 1},
     ),
@@ -143,6 +160,15 @@ LISTINGS = (
     Listing(own=ROW, rows=(ROW,), unchecked=(("p", "r"),)),
     Listing(own=None, rows=(ROW,), unchecked=(("p", "r"),)),
 )
+HELD = tuple(
+    Hold(row=1, message=message, cause="mode-mismatch", scope="default", rung="class", expires_at=expires_at)
+    for message, expires_at in zip(MESSAGES, (0, None), strict=True)
+)
+EXPLANATIONS = (
+    Explanation(outcome="held", rung="class", scope="default", cause="mode-mismatch", then="held"),
+    Explanation(outcome="accepted", rung="class", scope="default", cause=""),
+)
+RULES = (Rule(id="1", identity="id-1", name="api", since=0),)
 STEPS = (Step(msg_id="m", at=0, where="a", state="queued", detail="d"),)
 
 
@@ -164,6 +190,10 @@ DOCUMENTS: dict[str, list[Any]] = {
     "A message": [present.message_document(message) for message in MESSAGES],
     "A notice": [present.notice_document(notice) for notice in NOTICES],
     "`inbox` and `wait`": [present.inbox_document(MESSAGES[:1], NOTICES[:1])],
+    "`held`": [verdicts.held_document([hold]) for hold in HELD],
+    "`approve` and `deny`": [verdicts.decided_document(Decided(msg_id="m", state="denied"))],
+    "`explain`": [verdicts.explanation_document(explanation) for explanation in EXPLANATIONS],
+    "`rules`": [verdicts.rules_document(RULES)],
     "`status` and `rename`": [present.status_document(status) for status in STATUSES],
     "`open --detach`": [
         present.opened_document(status, 1, socket)
@@ -246,6 +276,24 @@ def test_no_document_is_described_that_does_not_exist() -> None:
     agree(described, DOCUMENTS)
 
 
+def test_every_kind_of_notice_is_named() -> None:
+    made = {
+        ast.literal_eval(keyword.value)
+        for tree in SOURCES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Notice"
+        for keyword in node.keywords
+        if keyword.arg == "kind" and isinstance(keyword.value, ast.Constant)
+    }
+    assert made
+    row = table_rows([page_of("docs/json.md").section("A notice")], "key")["kind"]
+    agree(spans(row["meaning"]), made | notices.TOLD | notices.IDLE_STATES)
+
+
+def test_every_cause_of_a_hold_has_its_row() -> None:
+    agree(table_rows([page_of("docs/json.md").section("Causes")], "cause"), verdicts.CAUSES)
+
+
 def test_documents_that_are_made_outside_present_are_described() -> None:
     """Found by their shape: a dictionary of fixed keys that is answered, dumped, or called a document."""
     known = [set(documents[0]) for documents in DOCUMENTS.values()]
@@ -276,12 +324,12 @@ def test_documents_that_are_made_outside_present_are_described() -> None:
 def counted_words() -> Iterator[str]:
     """The words under which something is counted, and connections are ended; those made at run time as `control-…`."""
     for module, tree in SOURCES.items():
-        if not module.startswith(("transports", "session", "control", "core.wire")):
+        if not module.startswith(("transports", "session", "hearing", "idling", "control", "core.wire")):
             continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or len(node.args) != 1:
                 continue
-            if ast.unparse(node.func).rpartition(".")[2] not in ("count", "drop", "_drop", "Ignored"):
+            if ast.unparse(node.func).rpartition(".")[2].lstrip("_") not in ("count", "drop", "Ignored"):
                 continue
             what = node.args[0]
             for word in (what.body, what.orelse) if isinstance(what, ast.IfExp) else (what,):
@@ -346,14 +394,20 @@ INNER = {
     "MAX_RAW_NAME": "follows from MAX_NAME",
     "DERIVED_STEM": "follows from MAX_NAME",
     "SUMMARY_LENGTH": "is MAX_SUMMARY",
+    "NOTE_LENGTH": "is WORDS_LIMIT",
     "NAME_WRITTEN": "is MAX_NAME",
     "NAME_READ": "a neighbour's grammar",
-    "CHAIN_LIMIT": "of a field that nothing fills yet",
-    "MAX_ACTION": "of a frame that nothing acts on yet",
-    "MAX_DROPPED": "of a frame that nothing acts on yet",
+    "CHAIN_LIMIT": "a neighbour's grammar",
+    "TOKEN_DIGITS": "a neighbour's grammar",
+    "MAX_ACTION": "of a word that is counted under its name",
+    "MAX_DROPPED": "is MAX_IDS",
+    "NAME_LENGTH": "is MAX_NAME",
     "PATH_BYTES": "is CONTROL_PATH_LIMIT",
     "OTHERS": "mode bits",
-    "DAY": "a unit",
+    **dict.fromkeys(("DAY", "MINUTE"), "a unit"),
+    "UNSAID": "stands for no period",
+    "FIRST_PROCESS": "the kernel's",
+    "SUBSCRIPTIONS": "MAX_WATCHERS and MAX_ASKED come first",
     "APPLICATION": "a mark in a file",
     **dict.fromkeys(("VERSION", "SCHEMA", "PROTOCOL"), "a version"),
     **dict.fromkeys(("MAX_PID", "MAX_TIME", "MAX_FEATURES"), "what a neighbour's record can hold"),
@@ -369,7 +423,7 @@ INNER = {
         ("MAKE_TRIES", "FRESH_TRIES", "TRIES", "LINKS"), "how often something is tried inside one step"
     ),
     **dict.fromkeys(
-        ("PAGE", "FRAME", "FIRST_PAGES", "MESSAGE_PAGES", "CHARACTERS_PER_PAGE", "WRITE_PAGES", "BIG_PAGES"),
+        "PAGE FRAME FIRST_PAGES MESSAGE_PAGES CHARACTERS_PER_PAGE WRITE_PAGES BIG_PAGES RELEASE_PAGES".split(),
         "pages of SQLite's",
     ),
     **dict.fromkeys(
@@ -381,9 +435,11 @@ INNER = {
         "a pause inside one step",
     ),
     **dict.fromkeys(
-        ("STRAY_ANSWERS", "CONNECTIONS_A_LINE", "MAX_FIELDS_NAMED", "MAX_AGO_DIGITS"), "inside one module"
+        ("STRAY_ANSWERS", "CONNECTIONS_A_LINE", "MAX_FIELDS_NAMED", "MAX_AGO_DIGITS", "MOST_TYPED", "NAMED"),
+        "inside one module",
     ),
     **dict.fromkeys(("REMEMBERED", "WATCHED"), "how much is kept ready; forgetting costs a look"),
+    "DOUBTED": "how much is kept ready; forgetting costs a row of the journal",
 }
 """Numbers of the code that nobody outside can come up against, each with the reason. Every other one is documented."""
 
@@ -444,7 +500,9 @@ def test_the_clean_up_is_said_to_run_where_it_does() -> None:
 # ── names and states ─────────────────────────────────────────────────────────────────────────────
 
 
-HOSTS = {"arrive", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"}
+HOSTS = {
+    *("apply", "arrive", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"),
+}
 """Methods of a session for transports and for hosts, which a program that opens one has no use for."""
 
 
@@ -458,27 +516,52 @@ def test_every_argument_and_method_has_its_row() -> None:
     taken = table_rows(page.sections, "argument of `open_session`")
     agree(taken, signature(postroom.open_session).parameters)
     called = {re.sub(r"^.*?(\w+)(\(.*)$", r"\1", name) for name in table_rows(page.sections, "method")}
-    public = {name for name, value in vars(Session).items() if callable(value) and not name.startswith("_")}
+    public = {name for name in dir(Session) if callable(getattr(Session, name)) and not name.startswith("_")}
+    assert public >= HOSTS
     agree(called, public - HOSTS)
 
 
+def judgements(value: object) -> Iterator[inbound.Judgement]:
+    """Every answer of the ladder in a value of its module: it is one, or a table of them."""
+    if isinstance(value, inbound.Judgement):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in cast("Mapping[object, object]", value).values():
+            yield from judgements(one)
+
+
 def journaled() -> Iterator[str]:
-    """The words that are written into the journal beside the states of a message."""
-    inbox = import_module("postroom.core.inbox")
-    yield from (
-        value.journal
-        for value in vars(inbox).values()
-        if isinstance(value, inbox.Judgement) and value.journal
-    )
-    for node in ast.walk(SOURCES["session"]):
-        if (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func).endswith(".note")
-            and isinstance(node.args[1], ast.Constant)
-        ):
-            yield str(node.args[1].value)
+    """The words that stand in a journal, the states of a message apart, whoever writes them there.
+
+    What the ladder answers to what is not kept; what becomes of a message here, and what its sender is told of that;
+    what is written by the way.
+    """
+    yield from (one.journal for value in vars(inbound).values() for one in judgements(value) if one.journal)
+    yield from (row.receiver for row in holds.WHO_IS_TOLD.values())
+    yield from notices.TOLD
+    yield from (keeping.NOT_TOLD, keeping.NOT_READ)
+    for module in ("session", "telling"):
+        for node in ast.walk(SOURCES[module]):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func).endswith(".note")
+                and isinstance(node.args[1], ast.Constant)
+            ):
+                yield str(node.args[1].value)
 
 
 def test_every_state_has_its_row() -> None:
     rows = table_rows(page_of("docs/how-a-message-travels.md").sections, "state")
     agree(rows, {*get_args(State), *journaled()})
+
+
+def test_the_tree_names_every_module() -> None:
+    """In CONTRIBUTING.md: each module at the top, of the core and of the state; nothing there is gone."""
+    (tree,) = page_of("CONTRIBUTING.md").section("The tree").tables
+    named = {
+        span.removesuffix(".py").rstrip("/") for row in tree.rows for cell in row for span in spans(cell)
+    }
+    real = {module.rpartition(".")[2] for module in SOURCES if module.startswith(("core.", "state."))}
+    real |= {module for module in SOURCES if "." not in module} - {"", "__main__"}
+    folders = {"uds", "memory", "host", "asking"}
+    agree(named - folders, real)
