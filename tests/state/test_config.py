@@ -577,3 +577,283 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the kernel's word counts, and what is doubted stays in doubt."""
     monkeypatch.setattr(config, "POLL_SECONDS", NEVER)
     monkeypatch.setattr(config, "DOUBT_SECONDS", NEVER)
+
+
+@pytest.mark.rule("03.35", "03.45")
+def test_an_editor_that_moves_the_old_file_away_first_lets_nothing_out(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that empties it first: each step is seen by itself here, and what applied goes on."""
+    forced(monkeypatch)
+
+    async def work() -> None:
+        write(desk.user, inbound("hold"))
+        async with watched(desk.config()) as one:
+            await rounds_of_the_loop()
+            steps: list[Callable[[], object]] = [
+                lambda: desk.user.rename(desk.user.with_name("settings.json~")),
+                lambda: write(desk.user, ""),
+                lambda: write(desk.user, '{"crossSessionIn'),
+                lambda: desk.user.unlink(),
+                lambda: write(desk.user, inbound("hold")),
+                lambda: desk.user.with_name("settings.json~").unlink(),
+            ]
+            for step in steps:
+                step()
+                await rounds_of_the_loop()
+                assert said(one.config) == ("hold", "user", "explicit-setting")
+            assert one.seen == []
+            assert one.config.settings.problems == ()
+            write(desk.user, inbound("refuse"))
+            await one.until_said("refuse")
+
+    run(work())
+
+
+@pytest.mark.rule("03.35", "03.36")
+def test_a_doubt_ends_by_itself(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without another word from the kernel, and for each file by itself."""
+    monkeypatch.setattr(config, "POLL_SECONDS", NEVER)
+
+    async def work() -> None:
+        write(desk.user, inbound("hold"))
+        write(desk.managed, {})
+        async with watched(desk.config()) as one:
+            desk.user.unlink()
+            write(desk.managed, "{")
+            await one.until(lambda found: found.inbound is None and bool(found.problems))
+
+    run(work())
+
+
+@pytest.mark.rule("03.36")
+def test_it_tells_only_of_what_makes_a_difference(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch)
+
+    async def work() -> None:
+        write(desk.user, inbound("hold"))
+        async with watched(desk.config()) as one:
+            for change in (
+                lambda: os.utime(desk.user),
+                lambda: write(desk.user, json.dumps(inbound("hold")) + "\n\n"),
+                lambda: replace(desk.user, inbound("hold")),
+                lambda: write(desk.project, inbound("accept") | inbound("hold")),  # the user's hold decides
+                lambda: write(desk.user.with_name("other.json"), inbound("refuse")),
+            ):
+                change()
+                await rounds_of_the_loop()
+            assert one.seen == []
+            write(desk.user, inbound("refuse"))
+            await one.until_said("refuse")
+            assert len(one.seen) == 1
+
+    run(work())
+
+
+def test_what_came_together_is_told_of_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch)
+
+    async def work() -> None:
+        for file in (desk.user, desk.project):
+            write(file, {})
+        async with watched(desk.config()) as one:
+            await rounds_of_the_loop()
+            for value in itertools.islice(itertools.cycle(("accept", "hold", "refuse")), 30):
+                write(desk.user, inbound(value))
+                write(desk.project, {"foo": value})
+            await one.until_said("refuse")
+            await rounds_of_the_loop()
+            assert len(one.seen) == 1
+
+    run(work())
+
+
+@contextlib.contextmanager
+def timers() -> Generator[list[asyncio.TimerHandle]]:
+    """The timers that are set on the loop while the block runs."""
+    loop = asyncio.get_running_loop()
+    real = loop.call_later
+    made: list[asyncio.TimerHandle] = []
+
+    def counted(delay: float, *rest: Any, **more: Any) -> asyncio.TimerHandle:
+        made.append(real(delay, *rest, **more))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_later", counted)
+        yield made
+
+
+@pytest.mark.rule("03.36")
+def test_nothing_wakes_up_where_the_kernel_tells_of_changes(desk: Desk) -> None:
+    async def work() -> None:
+        async with watched(desk.config()) as one:
+            await rounds_of_the_loop()
+            with timers() as made:
+                write(desk.user, inbound("refuse"))
+                await rounds_of_the_loop()
+            assert said(one.config) == ("refuse", "user", "explicit-setting")
+            assert made == []
+            assert one.config.watching == "inotify"
+
+    run(work())
+
+
+def test_a_doubt_that_was_settled_takes_no_time_from_the_next(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced(monkeypatch)
+
+    async def work() -> None:
+        write(desk.user, inbound("hold"))
+        async with watched(desk.config()):
+            await rounds_of_the_loop()
+            with timers() as made:
+                for settled in (1, 2):
+                    desk.user.unlink()
+                    await rounds_of_the_loop()
+                    assert [timer.cancelled() for timer in made] == [True] * (settled - 1) + [False]
+                    write(desk.user, inbound("hold"))
+                    await rounds_of_the_loop()
+                    assert all(timer.cancelled() for timer in made)
+
+    run(work())
+
+
+@pytest.mark.rule("03.36")
+def test_where_a_folder_cannot_be_watched_it_is_looked_at(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it can: the kernel gives each user a number of watches and no more."""
+    monkeypatch.setattr(config, "POLL_SECONDS", 0.005)
+    full = True
+
+    class Full(watch.KernelInotify):
+        def add(self, fd: int, folder: str, mask: int) -> int:
+            if full and folder == str(desk.home):
+                raise OSError(28, "no space left")
+            return super().add(fd, folder, mask)
+
+    monkeypatch.setattr(watch, "KernelInotify", Full)
+
+    async def work() -> None:
+        nonlocal full
+        async with watched(desk.config()) as one:
+            assert is_polling(one.config)
+            write(desk.user, inbound("refuse"))
+            await one.until_said("refuse")
+            full = False
+            async with asyncio.timeout(SECONDS):
+                while is_polling(one.config):
+                    await asyncio.sleep(0)
+            write(desk.user, inbound("hold"))
+            await one.until_said("hold")
+
+    run(work())
+
+
+def test_stopping_ends_it_and_gives_everything_back(desk: Desk, way: str) -> None:
+    async def work() -> None:
+        before = os.listdir("/proc/self/fd")
+        found = desk.config()
+        found.stop()
+        async with watched(found) as one:
+            write(desk.user, "{")
+            await rounds_of_the_loop()
+            found.stop()
+            found.stop()
+            write(desk.user, inbound("refuse"))
+            await rounds_of_the_loop()
+            assert one.seen == []
+            assert os.listdir("/proc/self/fd") == before
+        assert found.look()
+        async with watched(found) as one:
+            write(desk.user, inbound("hold"))
+            await one.until_said("hold")
+
+    run(work())
+
+
+def test_who_is_told_may_stop_it(desk: Desk, way: str) -> None:
+    async def work() -> None:
+        found = desk.config()
+        told = asyncio.Event()
+
+        def changed() -> None:
+            found.stop()
+            told.set()
+
+        found.watch(changed)
+        write(desk.user, "{")
+        write(desk.project, inbound("hold"))
+        await asyncio.wait_for(told.wait(), SECONDS)
+        assert found.watching == ""
+
+    run(work())
+
+
+def test_a_second_watch_takes_the_firsts_place(desk: Desk, way: str) -> None:
+    async def work() -> None:
+        found = desk.config()
+        first = Watched(found)
+        found.watch(first)
+        async with watched(found) as second:
+            write(desk.user, inbound("refuse"))
+            await second.until_said("refuse")
+        assert first.seen == []
+
+    run(work())
+
+
+@pytest.mark.rule("03.35", "03.36")
+def test_a_file_that_is_always_replaced_whole_is_never_seen_otherwise(desk: Desk, way: str) -> None:
+    async def work() -> None:
+        write(desk.user, inbound("hold"))
+        async with watched(desk.config()) as one:
+            for number in range(200):
+                replace(desk.user, inbound(("refuse", "hold")[number % 2]))
+                if number % 7 == 0:
+                    await rounds_of_the_loop()
+            replace(desk.user, inbound("accept"))
+            await one.until_said("accept")
+            assert {seen and seen[0] for seen in one.seen} <= {"refuse", "hold", "accept"}
+
+    run(work())
+
+
+# ── properties ───────────────────────────────────────────────────────────────────────────────────
+
+texts = st.sampled_from(
+    [
+        *("", "{", "[]", "{}", '{"crossSessionInbound": "acept"}'),
+        *('{"crossSessionInbound": "accept"}', '{"crossSessionInbound": "hold"}', '{"crossSessionInbound": "refuse"}'),
+    ]
+) | st.text(max_size=20)  # fmt: skip
+GOOD = {"{}": None, **{f'{{"crossSessionInbound": "{word}"}}': word for word in ("accept", "hold", "refuse")}}
+
+
+@pytest.mark.rule("03.35")
+@given(st.lists(st.none() | texts, max_size=6))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_happens_to_a_file_the_last_good_content_applies(
+    desk: Desk, history: list[str | None]
+) -> None:
+    """A small model: nothing, the last good word, or a hold where there never was one since it is there."""
+    desk.user.unlink(missing_ok=True)
+    found = desk.config()
+    good: tuple[bool, str | None] = (False, None)
+    for text in history:
+        if text is None:
+            desk.user.unlink(missing_ok=True)
+            good = (False, None)
+        else:
+            write(desk.user, text)
+        found.look()
+        if text in GOOD:
+            good = (True, GOOD[text])
+        elif text == '{"crossSessionInbound": "acept"}':
+            good = (True, "hold")
+        expected = good[1] if good[0] or text is None else "hold"
+        now: InboundSetting | None = found.settings.inbound
+        assert (now.value if now else None) == expected
+        assert (text is None or text in GOOD) is (found.settings.problems == ())
