@@ -8,13 +8,13 @@ import resource
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from postroom.core.message import Message, Origin, Step
-from postroom.state.keeping import Retention, Store
+from postroom.core.message import Message, Notice, Origin, Step
+from postroom.state.keeping import Retention, Store, rule_id
 from postroom.state.memory_store import MemoryStore
 from postroom.state.store import SqliteStore
 
@@ -73,6 +73,24 @@ class Desk(ABC):
         for each in messages:
             self.store.add(each, body=f"hash of {each.text[:40]}")
         self.store.commit()
+
+    def hold(self, *messages: Message, expires_at: int | None = NOW + 300_000) -> list[int]:
+        """Takes messages in as held and commits. Returns their numbers."""
+        rows = [
+            self.store.add(
+                each,
+                body="",
+                verdict="held",
+                cause="mode-mismatch",
+                scope="default",
+                rung="class",
+                expires_at=expires_at,
+                detail="mode-mismatch",
+            )
+            for each in messages
+        ]
+        self.store.commit()
+        return rows
 
     @abstractmethod
     def broken(self) -> AbstractContextManager[None]:
@@ -179,3 +197,55 @@ def listing(folder: str) -> dict[str, int]:
 def content(folder: str) -> dict[str, str]:
     """The names in a folder and what is in the files, as a hash."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
+
+
+HELD = Notice(kind="held", at=NOW, msg_id="m", about="bob", detail="mode-mismatch — nobody can be asked")
+IDLE = Notice(kind="idle", at=NOW + 1)
+
+
+def subscribe(store: Store, msg_id: str, identity: str = "s", *, mine: bool = False) -> None:
+    store.subscribe(msg_id, mine=mine, identity=identity, name=identity.title(), at=NOW)
+
+
+def one_of_everything(store: Store, size: int = 10) -> None:
+    """Keeps one of everything and commits; the held text and the one that waits have this size."""
+    store.add_rule("s", "s", NOW)
+    store.owe("m", "uds:/a", "1:2", b"x", NOW)
+    store.add_notice(HELD)
+    subscribe(store, "a", mine=True)
+    store.add(message("held", text="x" * size), body="", verdict="held")
+    store.add(message("waits", text="x" * size), body="")
+    store.commit()
+
+
+ENDS: dict[str, Callable[[Store], object]] = {
+    "rule": lambda store: store.drop_rule(rule_id("s", ())),
+    "owed": lambda store: store.paid([each.row for each in store.owed()]),
+    "notice": lambda store: store.drop_notices([row for row, _ in store.notices()]),
+    "subscription": lambda store: store.unsubscribe("a", mine=True),
+    "a hold": lambda store: store.end_hold(store.holds()[0].row, "denied", NOW),
+    "a deadline": lambda store: store.change_hold(
+        store.holds()[0].row, "mode-unknown", "default", "class", None
+    ),
+    "a hold and its notice": lambda store: (
+        store.end_hold(store.holds()[0].row, "expired", NOW),
+        store.owe("m", "uds:/a", "1:2", b"x" * 500, NOW),
+    ),
+}
+"""What must work on a full disk too."""
+
+BEGINNINGS: dict[str, Callable[[Store], object]] = {
+    "rule": lambda store: store.add_rule("other", "o", NOW),
+    "owed": lambda store: store.owe("n", "uds:/b", "1:3", b"y", NOW),
+    "notice": lambda store: store.add_notice(IDLE),
+    "subscription": lambda store: subscribe(store, "b"),
+    "a hold": lambda store: store.add(message("new"), body="", verdict="held"),
+    "a refusal": lambda store: store.add(message("new"), body="", verdict="refused"),
+    "an approval": lambda store: store.release_hold(store.holds()[0].row, NOW),
+    "an end and more": lambda store: (
+        store.end_hold(store.holds()[0].row, "expired", NOW),
+        store.add_notice(IDLE),
+        store.paid([each.row for each in store.owed()]),
+    ),
+}
+"""What a full disk refuses."""
