@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from postroom.core.inbox import Settled
+from postroom.core.inbound import Settled
 from postroom.core.message import TRANSITIONS, Message, Origin, Pin, Step
 from postroom.errors import StoreFailed
 from postroom.state.keeping import SHOWN_AGAIN, UNTOLD, Retention, Sent
 from postroom.state.memory_store import MemoryStore
-from tests.state.stores import ALICE, BOB, DAY, DESKS, NOW, Desk, ids, later, message, states
-
-
-@pytest.fixture(params=DESKS)
-def make(request: pytest.FixtureRequest) -> Iterator[Callable[[Retention | None], Desk]]:
-    """Makes desks of one kind."""
-    made: list[Desk] = []
-
-    def one(retention: Retention | None = None) -> Desk:
-        made.append(DESKS[request.param](retention))
-        return made[-1]
-
-    yield one
-    for desk in made:
-        desk.end()
-
-
-@pytest.fixture
-def desk(make: Callable[[Retention | None], Desk]) -> Desk:
-    return make(None)
-
+from tests.state.stores import ALICE, BOB, DAY, NOW, Desk, ids, later, message, states
 
 FULL_MESSAGE = Message(
     msg_id="0b6e…?%\n",
@@ -45,6 +25,7 @@ FULL_MESSAGE = Message(
         address="uds:/run/%20x.sock",
         transport="http",
         stated_class="bypassing",
+        reply_path="12:3456 uds:/run/%20x.sock",
     ),
     received_at=NOW,
     summary="what it is about",
@@ -133,23 +114,12 @@ def test_a_settled_id_is_never_taken_in_again(desk: Desk) -> None:
         with pytest.raises(ValueError, match="settled already"):
             desk.store.add(again, body="hash")
         with pytest.raises(ValueError, match="settled already"):
-            desk.store.settle("alice-session", "m", "refused", "hash", NOW)
+            desk.store.add(again, body="hash", verdict="refused")
     desk.store.commit()
     desk.kill()
     assert ids(desk.store.waiting()) == ["other", "m"]
     assert desk.store.unread == 2
     assert states(desk.store.steps("m")) == ["received", "accepted"]
-
-
-@pytest.mark.rule("03.8")
-@pytest.mark.parametrize("verdict", ["held", "refused"])
-def test_a_verdict_without_a_message_settles_too(desk: Desk, verdict: str) -> None:
-    desk.store.settle("alice-session", "m", verdict, "hash", NOW)  # pyright: ignore[reportArgumentType]
-    desk.store.commit()
-    desk.kill()
-    assert desk.store.settled("alice-session", "m") == Settled(verdict, "hash")  # pyright: ignore[reportArgumentType]
-    assert desk.store.find("m") == []
-    assert desk.store.unread == 0
 
 
 @pytest.mark.rule("11.5")
@@ -253,7 +223,7 @@ def test_a_failure_forgets_everything_since_the_last_commit(desk: Desk, way: str
     before = (desk.store.log(), desk.store.waiting(), desk.store.unread, desk.store.waiting_count)
     with desk.broken(), pytest.raises(StoreFailed):  # noqa: PT012 - where it fails is the store's choice
         desk.store.add(message("c"), body="")
-        desk.store.settle("s", "d", "refused", "", NOW)
+        desk.store.add(message("d"), body="", verdict="refused")
         desk.store.note("e", "full", NOW)
         desk.store.pin("main", "bob", Pin(name="bob", identity="new"), NOW)
         desk.store.forget_pin("main", "bob")
@@ -268,7 +238,7 @@ def test_a_failure_forgets_everything_since_the_last_commit(desk: Desk, way: str
     assert not desk.store.pending
     assert (desk.store.log(), desk.store.waiting(), desk.store.unread, desk.store.waiting_count) == before
     assert desk.store.settled("alice-session", "c") is None
-    assert desk.store.settled("s", "d") is None
+    assert desk.store.settled("alice-session", "d") is None
     assert desk.store.pins("main") == [("bob", Pin(name="bob", identity="old"))]
     assert desk.store.sent("sent") == Sent(to_identity="b", to_name="bob", at=NOW)
     assert desk.store.known("bob [aaaaaa]") == ("b", "uds:/old")
@@ -620,21 +590,26 @@ def test_unread_mail_goes_only_when_it_is_very_old_and_is_told(
 def test_settled_ids_are_kept_for_a_time_and_at_least_so_many(
     make: Callable[[Retention | None], Desk],
 ) -> None:
-    desk = make(Retention(settled_count=3, settled_age=7 * DAY, consumed_count=0))
+    desk = make(Retention(settled_count=3, settled_age=7 * DAY, refused_count=0))
     ages = {"old 1": 8, "young": 7, "old 2": 8, "old 3": 8, "old 4": 8, "old 5": 8}
     for name, age in ages.items():
-        desk.store.settle("s", name, "refused", "", NOW - age * DAY)
+        desk.store.add(message(name, at=NOW - age * DAY), body="", verdict="refused")
     desk.store.prune(NOW)
-    assert [name for name in ages if desk.store.settled("s", name)] == ["young", "old 3", "old 4", "old 5"]
+    assert [name for name in ages if desk.store.settled("alice-session", name)] == [
+        "young",
+        "old 3",
+        "old 4",
+        "old 5",
+    ]
 
 
 @pytest.mark.rule("11.10")
 def test_settled_ids_are_bounded_whatever_their_age(make: Callable[[Retention | None], Desk]) -> None:
-    desk = make(Retention(settled_count=1, settled_most=2))
+    desk = make(Retention(settled_count=1, settled_most=2, refused_count=0))
     for number in range(4):
-        desk.store.settle("s", f"m{number}", "held", "", NOW)
+        desk.store.add(message(f"m{number}"), body="", verdict="refused")
     desk.store.prune(NOW)
-    assert [number for number in range(4) if desk.store.settled("s", f"m{number}")] == [2, 3]
+    assert [number for number in range(4) if desk.store.settled("alice-session", f"m{number}")] == [2, 3]
 
 
 @pytest.mark.rule("03.8")

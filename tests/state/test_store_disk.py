@@ -16,13 +16,15 @@ import pytest
 from postroom.errors import StoreFailed
 from postroom.state.database import failure
 from postroom.state.files import descriptors_below
-from postroom.state.store import Reader
+from postroom.state.store import Reader, SqliteStore
 from postroom.state.store_files import (
     ARRIVAL_PAGES,
     BALLAST_BYTES,
     LOG_BYTES,
 )
 from tests.state.stores import (
+    BEGINNINGS,
+    ENDS,
     NOW,
     content,
     filled,
@@ -30,6 +32,7 @@ from tests.state.stores import (
     listing,
     message,
     no_writing,
+    one_of_everything,
     opened,
     states,
 )
@@ -71,6 +74,12 @@ def fill(disk: Path) -> Path:
                 pass
     assert os.statvfs(disk).f_bavail == 0
     return stone
+
+
+def everything(store: SqliteStore) -> tuple[object, ...]:
+    """What a store shows, the messages that wait for a lease apart."""
+    shown = (store.holds(), store.rules(), store.owed(), store.notices(), store.subscriptions(mine=True))
+    return (*shown, store.steps("held"), store.unread, store.waiting_count)
 
 
 def session_on(disk: Path) -> str:
@@ -188,6 +197,171 @@ def test_a_full_disk_keeps_nobody_from_opening_after_a_kill(small_disk: Path) ->
         assert store.confirm("lease", NOW) == ["a", "b"]
 
 
+def filled_up(store: SqliteStore, disk: Path) -> None:
+    """Takes the last byte of the disk and uses up the room that arrivals have in the log."""
+    fill(disk)
+    with pytest.raises(StoreFailed, match="disk is full"):  # noqa: PT012
+        for number in range(10_000):
+            store.add(message(f"full {number}"), body="")
+            store.commit()
+
+
+@pytest.mark.rule("05.27")
+@pytest.mark.parametrize("kind", ["tmpfs", "nfs4"])
+@pytest.mark.parametrize("what", ENDS)
+def test_on_a_full_disk_what_ends_something_works(small_disk: Path, what: str, kind: str) -> None:
+    folder = session_on(small_disk)
+    store = opened(folder, kind=kind)
+    one_of_everything(store, size=30_000)
+    filled_up(store, small_disk)
+    before = everything(store)
+    ENDS[what](store)
+    store.commit()
+    after = everything(store)
+    assert after != before
+    store.close()
+    with closing(opened(folder, kind=kind)) as again:
+        assert everything(again) == after
+
+
+@pytest.mark.rule("05.27")
+@pytest.mark.parametrize("what", BEGINNINGS)
+def test_on_a_full_disk_what_begins_something_is_refused_and_changes_nothing(
+    small_disk: Path, what: str
+) -> None:
+    store = opened(session_on(small_disk))
+    one_of_everything(store, size=30_000)
+    filled_up(store, small_disk)
+    before = everything(store)
+    with pytest.raises(StoreFailed, match="disk is full"):  # noqa: PT012
+        BEGINNINGS[what](store)
+        store.commit()
+    assert everything(store) == before
+    assert store.settled("alice-session", "new") is None
+    assert store.take("lease", NOW)[0].msg_id == "waits"
+    store.close()
+
+
+@pytest.mark.rule("05.27", "03.44")
+@pytest.mark.parametrize("together", [1, 10, 100])
+def test_on_a_full_disk_a_hundred_holds_can_be_denied_and_told(small_disk: Path, together: int) -> None:
+    """One by one until the log's own reserve is used up, or all at once because a setting refuses now."""
+    folder = session_on(small_disk)
+    store = opened(folder)
+    for number in range(100):
+        store.add(message(f"h{number}", text="x" * 6_000), body="", verdict="held")
+        store.commit()
+    store.add(message("waits"), body="")
+    store.commit()
+    filled_up(store, small_disk)
+    unread = store.unread
+    holds = store.holds()
+    for first in range(0, 100, together):
+        for hold in holds[first : first + together]:
+            store.end_hold(hold.row, "denied", NOW, "refused from now on")
+            store.owe(hold.message.msg_id, "uds:/run/alice.sock", "12:34", b"x" * 300, NOW)
+        store.commit()
+    if together == 1:
+        assert "store.ballast" not in listing(folder)
+    for owed in store.owed():
+        store.paid([owed.row])
+        store.commit()
+    assert (store.holds(), store.owed()) == ([], [])
+    assert store.unread == unread
+    assert len(store.take("lease", NOW)) == unread
+    assert len(store.confirm("lease", NOW)) == unread
+    store.close()
+    with closing(opened(folder)) as again:
+        assert (again.holds(), again.owed(), again.waiting()) == ([], [], [])
+        assert states(again.steps("h99")) == ["received", "held", "denied"]
+
+
+@pytest.mark.rule("05.27")
+def test_long_texts_that_are_erased_on_a_full_disk_find_room_before_the_commit(small_disk: Path) -> None:
+    """Their pages do not fit in memory, so that SQLite writes them while the group is still open."""
+    store = opened(session_on(small_disk))
+    for number in range(95):
+        store.add(message(f"h{number}", text="x" * 50_000), body="", verdict="held")
+        store.commit()
+    filled_up(store, small_disk)
+    for hold in store.holds():
+        store.end_hold(hold.row, "expired", NOW)
+    store.commit()
+    assert store.holds() == []
+    store.close()
+
+
+@pytest.mark.rule("05.27")
+def test_what_joins_a_group_of_ends_is_taken_in_as_soon_as_the_reserve_can_be_whole_again(
+    small_disk: Path,
+) -> None:
+    folder = session_on(small_disk)
+    store = opened(folder)
+    one_of_everything(store)
+    stone = fill(small_disk)
+    (hold,) = store.holds()
+    with no_writing(), pytest.raises(StoreFailed):  # noqa: PT012 - gives the reserve up, in vain
+        store.change_hold(hold.row, "mode-unknown", "default", "class", None)
+        store.commit()
+    fill(small_disk)
+    with pytest.raises(StoreFailed, match="disk is full"):  # noqa: PT012
+        store.change_hold(hold.row, "mode-unknown", "default", "class", None)
+        store.add(message("no"), body="")
+    assert store.holds() == [hold]
+    stone.unlink()
+    store.change_hold(hold.row, "mode-unknown", "default", "class", None)
+    store.add(message("yes"), body="")
+    store.commit()
+    assert store.holds()[0].expires_at is None
+    assert ids(store.waiting()) == ["waits", "yes"]
+    assert "store.ballast" in listing(folder)
+    store.close()
+
+
+@pytest.mark.rule("05.27")
+def test_a_lease_in_a_group_of_ends_fails_whole_or_not_at_all(small_disk: Path) -> None:
+    """What is written a second time are ends; a lease that only joined them must not be left out of it."""
+    store = opened(session_on(small_disk))
+    for number in range(200):
+        store.add(message(f"h{number}"), body="", verdict="held")
+    store.add(message("waits"), body="")
+    store.commit()
+    filled_up(store, small_disk)
+    rows = [hold.row for hold in store.holds()]
+    failed = 0
+    for row in rows:
+        store.end_hold(row, "denied", NOW)
+        try:
+            taken = store.take(f"lease {row}", NOW, limit=1)
+        except StoreFailed:
+            failed += 1
+            store.end_hold(row, "denied", NOW)
+            store.commit()
+            taken = store.take(f"lease {row}", NOW, limit=1)
+        assert store.release(f"lease {row}", NOW) == [taken[0].msg_id]
+    assert failed == 1  # the reserve was given up then, and the second try has it
+    assert store.holds() == []
+    store.close()
+
+
+@pytest.mark.rule("05.27")
+def test_a_full_disk_keeps_nobody_from_bringing_a_store_up_to_date(small_disk: Path) -> None:
+    folder = session_on(small_disk)
+    filled(folder, "a").close()
+    with closing(sqlite3.connect(Path(folder, "store.db"))) as older:
+        for table in ("rule", "owed", "notice", "watch"):
+            older.execute(f"DROP TABLE {table}")
+        older.execute("ALTER TABLE message DROP COLUMN reply_path")
+        for column in ("cause", "scope", "rung", "expires_at"):
+            older.execute(f"ALTER TABLE unread DROP COLUMN {column}")
+        older.execute("PRAGMA user_version = 1")
+        older.execute("PRAGMA journal_mode = DELETE")
+    fill(small_disk)
+    with closing(opened(folder)) as store:
+        assert ids(store.take("lease", NOW)) == ["a"]
+        assert store.confirm("lease", NOW) == ["a"]
+
+
 @pytest.mark.rule("05.27")
 def test_one_group_may_be_larger_than_the_log(folder: str) -> None:
     with closing(opened(folder)) as store:
@@ -252,7 +426,7 @@ def test_an_error_of_the_disk_is_told_and_forgiven(folder: str) -> None:
 
 
 @pytest.mark.rule("05.27")
-@pytest.mark.parametrize("what", ["a message", "a verdict", "a row"])
+@pytest.mark.parametrize("what", ["a message", "a notice", "a row"])
 def test_an_error_in_the_middle_of_a_group_ends_the_whole_group(folder: str, what: str) -> None:
     """What does not fit in memory is written before the commit."""
     with closing(filled(folder, "a")) as store:
@@ -262,8 +436,8 @@ def test_an_error_in_the_middle_of_a_group_ends_the_whole_group(folder: str, wha
             for number in range(4):
                 if what == "a message":
                     store.add(message(f"c{number}", text=long), body="")
-                elif what == "a verdict":
-                    store.settle("s", f"c{number}", "refused", long, NOW)
+                elif what == "a notice":
+                    store.owe("a", "uds:/a", "1:2", long.encode(), NOW)
                 else:
                     store.note(f"c{number}", "full", NOW, long)
         assert not store.pending
@@ -309,7 +483,7 @@ def test_where_a_corrupt_file_cannot_be_replaced_every_call_fails(
     def refuse(path: str, now: int) -> str:
         raise PermissionError(f"{path} at {now}")
 
-    monkeypatch.setattr("postroom.state.store.set_aside", refuse)
+    monkeypatch.setattr("postroom.state.writer.set_aside", refuse)
     for _ in range(2):
         with pytest.raises(StoreFailed):
             store.waiting()
