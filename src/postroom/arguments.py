@@ -327,7 +327,7 @@ COMMANDS: dict[str, Command] = {
         (
             _word("MSG_ID", "a message that came; without one, a message that might come"),
             _option("--from", "NAME", "suppose that it is from this session"),
-            _choice("--mode", "CLASS", "suppose that its sender states this class", CLASSES),
+            _choice("--mode", "CLASS", "suppose that its sender has this class, or mode", (*CLASSES, *MODES)),
         ),
     ),
     "rules": Command(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from postroom import present, verdicts
+from postroom.core.inbound import class_of
 from postroom.core.message import Refusal
 from postroom.door import is_inside, refused_person
 from postroom.errors import BadUsage
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from postroom.call import Call
     from postroom.core.holds import Hold
-    from postroom.core.message import Decided
+    from postroom.core.message import Decided, PermissionClass
     from postroom.door import Door
     from postroom.session import Session
     from postroom.transport import Evidence
@@ -36,6 +37,10 @@ DENYING = "Denying a held message"
 REVOKING = "Revoking a rule"
 CHANGING_MODE = "Changing the mode from outside the session"
 """What needs a person, as a refusal's sentence begins (10.39)."""
+
+
+_ELSEWHERE, _FIRST = 0, 1
+"""What the kernel calls a process of another pid namespace, and the first process of this one."""
 
 
 class Office(Protocol):
@@ -57,7 +62,9 @@ def terminal_of(evidence: Evidence) -> int:
 
     A process that has left its family (its parent exited) shows no ancestors that could be a session's. So the
     process at the head of its terminal's session, a person's shell as a rule, must be among them; else it has no
-    terminal of its own (10.39). The head is not looked for where it lives in another pid namespace.
+    terminal of its own (10.39). In a container the head may be the first process, which adopts every orphan, or live in
+    another pid namespace, where it cannot be seen. There the process must also be in front at the terminal, in a process
+    group of its own or of an ancestor: what an agent's shell left behind is in its session's, or in the background.
 
     Weak: a program that makes itself a terminal, as `script` does, and then leaves its family, passes.
     """
@@ -65,11 +72,14 @@ def terminal_of(evidence: Evidence) -> int:
     if process is None or process.start != evidence.start:
         return 0
     try:
-        head = os.getsid(evidence.pid)
+        head, group = os.getsid(evidence.pid), os.getpgid(evidence.pid)
     except OSError:
         return 0
-    known = {0, *(pid for pid, _ in evidence.ancestry)}
-    return process.tty if head in known else 0
+    family = [pid for pid, _ in evidence.ancestry]
+    if head in (_ELSEWHERE, _FIRST):
+        own = group in family and group != _FIRST
+        return process.tty if own and group == process.foreground else 0
+    return process.tty if head in family else 0
 
 
 def refused_here(office: Office, call: Call, action: str) -> Refusal | None:
@@ -88,7 +98,7 @@ async def held(office: Office, call: Call) -> None:
         holds = session.held()
         new = [hold for hold in holds if seen is None or hold.row not in seen]
         if new or seen is None:
-            call.part(_shown(session, new, as_json=call.args.json))
+            call.part(_shown(session, new, as_json=call.args.json, first=seen is None))
         seen = {hold.row for hold in holds}
         if not call.args.follow or not await session.changed(None):
             break
@@ -96,9 +106,14 @@ async def held(office: Office, call: Call) -> None:
         call.done()
 
 
-def _shown(session: Session, holds: Sequence[Hold], *, as_json: bool) -> str:
+def _shown(session: Session, holds: Sequence[Hold], *, as_json: bool, first: bool) -> str:
     if as_json:
         return present.dumps(verdicts.held_document(holds))
+    if not first:
+        receiver = session.standing.permission_class
+        return "".join(
+            "\n" + verdicts.hold_text(hold, session.name, session.now(), receiver=receiver) for hold in holds
+        )
     return verdicts.held_text(holds, session.status(), session.now())
 
 
@@ -114,7 +129,7 @@ async def explain(office: Office, call: Call) -> None:
         explanation = office.session.explain(args.msg_id)
         subject = f"Message {args.msg_id}"
     else:
-        stated = None if args.mode == "none" else args.mode
+        stated = stated_by(args.mode)
         explanation = office.session.explain_supposed(args.from_, stated)
         whose = f"from {args.from_}" if args.from_ else "from somebody without a name"
         subject = f"A message {whose} that states {stated or 'no class'}"
@@ -123,6 +138,14 @@ async def explain(office: Office, call: Call) -> None:
     return call.answer(
         verdicts.explanation_document(explanation), verdicts.explanation_text(subject, explanation)
     )
+
+
+def stated_by(word: str | None) -> PermissionClass | None:
+    """The class that a class, or a mode of that class, states; None for `none` and for nothing said (10.10)."""
+    if word in (None, "none"):
+        return None
+    found = class_of(word) if word not in ("bypassing", "prompting") else word
+    return None if found == "unknown" else found
 
 
 async def rules(office: Office, call: Call) -> None:
@@ -154,7 +177,7 @@ async def approve(office: Office, call: Call) -> None:
     decided = session.approve(args.id, always=args.always, note=args.note or None)
     if isinstance(decided, Refusal) and decided.code == "invalid_record":  # nobody to accept always
         decided = replace(decided, hint="Approve this one alone, without --always.")
-    return _decided(call, decided, holds)
+    return _decided(call, decided, holds, session)
 
 
 async def deny(office: Office, call: Call) -> None:
@@ -163,18 +186,24 @@ async def deny(office: Office, call: Call) -> None:
         return call.refused(refusal)
     session = office.session
     holds = session.held()
-    return _decided(call, session.deny(call.args.id, note=call.args.note or None), holds)
+    return _decided(call, session.deny(call.args.id, note=call.args.note or None), holds, session)
 
 
-def _decided(call: Call, decided: Decided | Refusal, holds: Sequence[Hold]) -> None:
+def _decided(call: Call, decided: Decided | Refusal, holds: Sequence[Hold], session: Session) -> None:
     """Answers what became of a decision; `holds` are those of before it."""
     if isinstance(decided, Refusal):
         return call.refused(decided)
     hold = next((hold for hold in holds if hold.message.msg_id == decided.msg_id), None)
     always = decided.state == "accepted" and call.args.always
-    return call.answer(
-        verdicts.decided_document(decided), verdicts.decided_text(decided, hold, always=always)
+    setting = session.standing.settings.inbound
+    text = verdicts.decided_text(
+        decided,
+        hold,
+        always=always,
+        more=max(0, len(holds) - len(session.held()) - 1) if always else 0,
+        above=setting.value if setting is not None else "",
     )
+    return call.answer(verdicts.decided_document(decided), text)
 
 
 def refused_mode(office: Office, call: Call) -> Refusal | None:

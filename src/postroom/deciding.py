@@ -31,6 +31,11 @@ DECIDED = frozenset({"accepted", "held", "refused", "duplicate", "throttled", "f
 """States of the journal that say what was decided when a message came (03.6)."""
 
 
+TURNED_AWAY = {"throttled": "loop-guard", "duplicate": "loop-guard", "full": "cap", "dropped": "shape"}
+"""State of what never came in → the rung that turned it away. Nothing but the journal is left of it, so it is not
+judged again."""
+
+
 class Deciding:
     """The part of a session that a person speaks to; see `Session`."""
 
@@ -112,16 +117,19 @@ class Deciding:
         self.standing.accept_always(self.rules())
         return rule
 
-    def set_mode(self, mode: str, *, by: Reporter) -> None:
+    def set_mode(self, mode: str, *, by: Reporter, bypass_available: bool = False) -> None:
         """Takes the permission mode that this session is in now (03.43).
 
         Args:
             mode: the mode; what is no known one makes the class unknown, and everything is held.
             by: who says so. What the session's own children report judges what arrives from then on; a
                 person or the client itself has the holds judged again too.
+            bypass_available: whether the person can leave `plan` for a mode that never asks (03.2).
         """
         self._check_open()
-        if self.standing.report(mode, by):
+        if self.standing.report(mode, by, bypass_available=bypass_available):
+            if by != "child":
+                self._holding.mode_reported()
             self._holding.rejudge(f"the mode is {mode} now")
 
     def apply(self, settings: Settings) -> None:
@@ -145,14 +153,22 @@ class Deciding:
         with self._commits.using():
             found = [hold.message] if hold is not None else self.store.find(msg_id)
             steps = self.store.steps(msg_id)
-        if not found:
-            return contract.refusal("unknown_message", msg_id=msg_id)
         decided = next((step for step in steps if step.state in DECIDED), None)
         then = "" if decided is None else ": ".join(filter(None, (decided.state, decided.detail)))
+        state = steps[-1].state if steps else ""
         if hold is not None:
-            return explained(self._holding.judged(hold), then)
-        origin = found[-1].origin
-        return explained(inbound.decide(origin, self.standing.ruled(origin), self.standing.arriving), then)
+            return explained(self._holding.judged_again(hold), then, state)
+        if found:
+            origin = found[-1].origin
+            judgement = inbound.decide(origin, self.standing.ruled(origin), self.standing.arriving)
+            return explained(judgement, then, state)
+        if decided is None:
+            return contract.refusal("unknown_message", msg_id=msg_id)
+        # Nothing but the journal is left of what was turned away or has ended: it is not judged again.
+        rung = TURNED_AWAY.get(decided.state, "")
+        if decided.state == "duplicate" and decided.detail != "duplicate":
+            rung = "settled"
+        return Explanation(outcome=state, rung=rung, scope="default", cause="", then=then, state=state)
 
     def explain_supposed(
         self, from_: str | None = None, stated: PermissionClass | None = None
@@ -174,7 +190,7 @@ class Deciding:
         return explained(inbound.decide(origin, self.standing.ruled(origin), self.standing.arriving))
 
 
-def explained(judgement: Judgement, then: str = "") -> Explanation:
+def explained(judgement: Judgement, then: str = "", state: str = "") -> Explanation:
     """A judgement as an explanation."""
     return Explanation(
         outcome=judgement.outcome,
@@ -182,4 +198,5 @@ def explained(judgement: Judgement, then: str = "") -> Explanation:
         scope=judgement.scope,
         cause=judgement.cause,
         then=then,
+        state=state,
     )

@@ -57,7 +57,10 @@ class Directory(Protocol):
         ...
 
     def acknowledges(self, address: str) -> bool:
-        """Whether the session whose inbox is `address` announces `postroom_ack`: it is one of ours (05.24)."""
+        """Whether the session at `address` understands what only ours say (05.24).
+
+        False where a live one is there that does not announce `postroom_ack`; of nobody it is not known.
+        """
         ...
 
     def sends_chains(self, identity: str) -> bool:

@@ -3,7 +3,8 @@
 The rungs for a receipt, first that answers wins:
 
     1. Its `from` is the inbox of a registered session whose process is the one that connected; else it is forged.
-    2. It names a message that this session sent to that very session; else it is about somebody else's.
+    2. It names a message that this session sent to that very session, or, to say that it is for somebody else, to
+       that address; else it is about somebody else's.
     3. What it says may follow what was known of that message (05.24); else it is a repeat.
     4. No more than forty a minute are heard of one sender.
 
@@ -102,6 +103,7 @@ class Hearing:
         given_back: gets the identity of a receiver that holds a message of ours (03.67).
         idle: takes subscriptions and their answers.
         wrote_to: whether this session wrote to one of that identity, by its name.
+        went_to: the address to which a message went; None: not known any more.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Hearing:
         given_back: Callable[[str], None],
         idle: dict[str, Callable[[ControlFrame, tuple[str, str], Channel], None]],
         wrote_to: Callable[[str], bool],
+        went_to: Callable[[str], str | None],
     ) -> None:
         self._store = store
         self._commits = commits
@@ -124,6 +127,7 @@ class Hearing:
         self._count = count
         self._given_back = given_back
         self._wrote_to = wrote_to
+        self._went_to = went_to
         self._heard = notices.Heard()
         self._acts = {"peer_message_status": self._status, "peer_renamed": self._renamed, **idle}
 
@@ -158,7 +162,9 @@ class Hearing:
         told: list[str] = []
         for msg_id in word.ids:
             sent = self._store.sent(msg_id)
-            if sent is None or sent.to_identity != who[0]:
+            # Who says that it is somebody else is not the one that was meant, but is where the message went.
+            strays = word.status == "misaddressed" and self._went_to(msg_id) == frame.from_
+            if sent is None or not (sent.to_identity == who[0] or strays):
                 self._count("control-foreign")
                 continue
             state = notices.step(sent.state, word.status)

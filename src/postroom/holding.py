@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from postroom.core import contract, holds, inbound, notices
+from postroom.core import holds, inbound, notices
 from postroom.core.envelope import quoted_words
 from postroom.core.message import Decided, Notice, Refusal
 from postroom.core.refusals import not_held
 from postroom.errors import StoreFailed
+from postroom.state.keeping import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from postroom.standing import Standing
     from postroom.state.keeping import Store
     from postroom.telling import Telling
+
+
+ALONE = "Approve this one alone."
+"""What to do where no rule can be made."""
 
 
 class Holding:
@@ -67,6 +72,9 @@ class Holding:
         self._noticed = noticed
         self._changed = changed
         self.queue = holds.HoldQueue(store.holds(), expiry=standing.settings.dialog_expiry)
+        self._inherited = frozenset(hold.row for hold in self.queue)
+        self._earlier: frozenset[int] = self._inherited
+        self._undone: str | None = None
 
     def __len__(self) -> int:
         return len(self.queue)
@@ -113,6 +121,7 @@ class Holding:
     def _end(self, hold: Hold, event: str, now: int, note: str = "") -> None:
         """A hold ends without being let in: gone here, told there. Joins the open group. Raises StoreFailed."""
         told = holds.WHO_IS_TOLD[event]
+        self._telling.superseded(hold.message.msg_id)
         self._store.end_hold(hold.row, told.receiver, now, told.journal)
         self._telling.owe(
             hold.message.msg_id,
@@ -126,6 +135,7 @@ class Holding:
     def _let_in(self, hold: Hold, event: str, now: int, note: str = "") -> Message:
         """A hold ends by being let in. Joins the open group. Raises StoreFailed."""
         told = holds.WHO_IS_TOLD[event]
+        self._telling.superseded(hold.message.msg_id)
         message = self._store.release_hold(
             hold.row, now, approved_by="user" if event == "approved" else None, detail=told.journal
         )
@@ -136,6 +146,9 @@ class Holding:
 
     def tick(self, now: int) -> None:
         """Ends the holds whose deadline has passed (03.38). Never raises."""
+        if self._undone is not None:
+            self.reload()
+            self.rejudge(self._undone)
         due = self.queue.due(now)
         if due:
             with self._commits.noting():
@@ -168,9 +181,16 @@ class Holding:
         origin = hold.message.origin
         now = self._clock()
         if always and origin.address is None:
-            return contract.refusal(
-                "invalid_record",
-                problem="Its sender was not verified, so there is nobody to accept always",
+            return Refusal(
+                code="invalid_record",
+                message="Its sender is no verified session, so there is nobody to accept always.",
+                hint=ALONE,
+            )
+        if always and len(self._store.rules()) >= RULES:
+            return Refusal(
+                code="invalid_record",
+                message=f"There are {RULES:,} rules already, and none goes by itself.",
+                hint=ALONE,
             )
         with self._commits.at_once():
             if always:
@@ -182,7 +202,7 @@ class Holding:
                         kind="approved",
                         at=now,
                         msg_id=hold.message.msg_id,
-                        about=origin.name,
+                        about=origin.name if origin.verified else None,
                         detail=f"The person adds: {quoted_words(note)}",
                     )
                 )
@@ -201,7 +221,7 @@ class Holding:
         self._changed()
         return Decided(msg_id=hold.message.msg_id, state="denied")
 
-    def judged(self, hold: Hold) -> Judgement:
+    def _judged(self, hold: Hold) -> Judgement:
         """What the ladder says of a hold as things are now (03.43): by the mode that a person or the client reported.
 
         What that lets in must also pass by the mode that the session's children have reported since: else an
@@ -210,48 +230,76 @@ class Holding:
         origin, standing = hold.message.origin, self._standing
         ruled = standing.ruled(origin)
         judgement = inbound.decide(origin, ruled, standing.waiting)
-        return (
-            inbound.decide(origin, ruled, standing.arriving) if judgement.outcome == "accepted" else judgement
-        )
+        if judgement.outcome == "accepted":
+            judgement = inbound.decide(origin, ruled, standing.arriving)
+        if judgement.outcome == "accepted" and hold.row in self._inherited and not standing.vouched:
+            # Whoever killed and resumed the session chose its mode and `--settings`: that decides about no hold.
+            lasting = judgement.rung == "rule" or (judgement.rung == "setting" and judgement.scope != "flag")
+            if not lasting:
+                return replace(inbound.OTHER_CLASS, cause=hold.cause, scope=hold.scope, rung=hold.rung)
+        return judgement
 
-    def rejudge(self, why: str, *, by_setting: bool = False) -> None:
+    def rejudge(self, why: str) -> None:
         """Runs the ladder again over every hold, oldest first (03.43 to 03.45). Never raises.
 
         Args:
             why: what has changed, for the notice to the session's own loop.
-            by_setting: only what a setting decides now, or decided before; what the default rules said stays as it was
-                (03.47).
+
+        Where the store fails nothing has changed; it is tried again.
         """
-        now = self._clock()
+        now, expiry = self._clock(), self._standing.settings.dialog_expiry
+        self._undone = None
         if not len(self.queue):
+            self.queue = holds.HoldQueue(expiry=expiry)  # deadlines to come are made under this one
             return
-
-        def decide(hold: Hold) -> Judgement:
-            judgement = self.judged(hold)
-            set_now, set_before = judgement.rung in ("refuse", "setting"), hold.cause in holds.NEVER_EXPIRE
-            if by_setting and not (set_now or set_before):
-                return replace(inbound.OTHER_CLASS, cause=hold.cause, scope=hold.scope, rung=hold.rung)
-            return judgement
-
-        changes = self.queue.rejudge(
-            decide, now, self._standing.settings.dialog_expiry, kind=self._kind, attached=self.attached
-        )
-        with self._commits.noting():
-            for hold in changes.dropped:
-                self._end(hold, "refused-since", now)
-            for hold in changes.released:
-                self._let_in(hold, "released", now)
-            self._keep_changed(changes.changed)
-            if changes.released:
-                count = len(changes.released)
-                self._noticed(
-                    Notice(
-                        kind="released",
-                        at=now,
-                        detail=f"{count} held {'message was' if count == 1 else 'messages were'} let in: {why}.",
-                    )
-                )
+        changes = self.queue.rejudge(self.judged_again, now, expiry, kind=self._kind, attached=self.attached)
+        try:
+            with self._commits.using():
+                self._perform(changes, now, why)
+        except StoreFailed:
+            self._undone = why
+        else:
+            if self._store.pending:
+                self._commits.soon()
         self._changed()
+
+    def judged_again(self, hold: Hold) -> Judgement:
+        """The ladder's answer for a hold, or that it is held as before.
+
+        A hold of an earlier life of the session is judged by settings, rules and descent alone: which class this
+        session had then is not known. And what `--settings` held stays held where that was only not given again.
+        """
+        judgement = self._judged(hold)
+        by_class = judgement.rung in ("mode-unknown", "class", "default")
+        set_before = hold.cause in holds.NEVER_EXPIRE and hold.scope != "flag"
+        if hold.row in self._earlier and by_class and not set_before:
+            return replace(inbound.OTHER_CLASS, cause=hold.cause, scope=hold.scope, rung=hold.rung)
+        return judgement
+
+    def mode_reported(self) -> None:
+        """A person or the client has said which mode this session is in: that counts for every hold."""
+        self._earlier = frozenset()
+
+    def next_due(self) -> int | None:
+        """When `tick` has something to do; None: never."""
+        return 0 if self._undone is not None else self.queue.next_deadline()
+
+    def _perform(self, changes: holds.Changes, now: int, why: str) -> None:
+        """Writes down what judging again came to. Joins the open group. Raises StoreFailed."""
+        for hold in changes.dropped:
+            self._end(hold, "refused-since", now)
+        for hold in changes.released:
+            self._let_in(hold, "released", now)
+        self._keep_changed(changes.changed)
+        if changes.released:
+            count = len(changes.released)
+            self._noticed(
+                Notice(
+                    kind="released",
+                    at=now,
+                    detail=f"{count} held {'message was' if count == 1 else 'messages were'} let in: {why}.",
+                )
+            )
 
     def attach(self) -> None:
         """The client reports that a person has attached: standing deadlines run from now on (03.40)."""

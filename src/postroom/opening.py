@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -24,6 +25,7 @@ from postroom import __version__, transports
 from postroom.control import Control
 from postroom.core.address import check_name, derive_name
 from postroom.core.settings import DEFAULTS
+from postroom.counter import terminal_of
 from postroom.desktop import announced
 from postroom.door import MAX_REQUEST, Door, refused_remains
 from postroom.errors import NotYourSession, PostroomError
@@ -99,7 +101,7 @@ async def open_session(
     *,
     kind: str = "headless",
     mode: str = DEFAULT_MODE,
-    settings: str | None = None,
+    settings: str | Mapping[str, object] | None = None,
     resume: str | None = None,
     limits: Limits | None = None,
     cwd: str | None = None,
@@ -112,7 +114,7 @@ async def open_session(
         name: its name; without one `POSTROOM_NAME`, else the folder's name decides (02.1).
         kind: `interactive`, `headless`, `bg` or `external`: whether somebody can be asked (chapter 03).
         mode: the permission mode, from which the class follows (03.1 to 03.4).
-        settings: settings for this session alone, as JSON or as the path of a file (03.25).
+        settings: settings for this session alone: as a mapping, as JSON, or as the path of a file (03.25).
         resume: the id or the name of a session that ended or was killed: it comes back with its name and mail
             (05.12).
         limits: the bounds of chapter 03, in place of those in the settings; `Limits.unbounded()` lifts them.
@@ -132,7 +134,7 @@ async def open_session(
         name,
         kind=kind,
         mode=mode,
-        settings=settings,
+        settings=settings if settings is None or isinstance(settings, str) else json.dumps(settings),
         resume=resume,
         limits=limits,
         cwd=cwd,
@@ -206,7 +208,13 @@ async def opened_session(
             transport=uds.UdsTransport(
                 socket_path, tokens={tokens["peer"]: "peer", tokens["child"]: "child"}
             ),
-            standing=Standing(mode, config.settings, limits, interactive=kind == "interactive"),
+            standing=Standing(
+                mode,
+                config.settings,
+                limits,
+                interactive=kind == "interactive",
+                vouched=resume is None or _is_person(roster),
+            ),
             key=secrets.token_bytes(32),
             problems=problems,
         )
@@ -218,6 +226,7 @@ async def opened_session(
         )
         if socket_path is None:
             session.found("This session has no inbox: no folder for its socket can be trusted.")
+            session.begin()
         else:
             roster.write_key(stem, socket_path, tokens["peer"])
             await stack.enter_async_context(_controlled(opened, roster, tokens, closable=closable))
@@ -232,6 +241,19 @@ async def opened_session(
         yield opened
     if opened.forget:
         roster.forget(session_id)
+
+
+def _is_person(roster: Roster) -> bool:
+    """Whether a person opens this session, by the measure of the counter: a terminal, and no session above (10.39).
+
+    A detached session has no terminal; then that of the command counts which started it, and waits until it is open.
+    """
+    line = processes.ancestry(os.getpid())
+    if any(roster.sessions_at(pid, start) for pid, start in line):
+        return False
+    return any(
+        terminal_of(Evidence("uds", pid, start, line[steps:])) for steps, (pid, start) in enumerate(line[:2])
+    )
 
 
 def _record(
@@ -375,14 +397,6 @@ def _identity(session_id: str, socket_path: str | None, token: str) -> dict[str,
     """What a command that runs inside a session finds in its environment (10.8)."""
     identity = {"POSTROOM_SESSION": session_id, "POSTROOM_TOKEN": token}
     return {**identity, "POSTROOM_SOCKET": socket_path} if socket_path else identity
-
-
-def _here() -> str:
-    """The folder that this process works in; the root where that has gone."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return "/"
 
 
 async def send_as_outsider(

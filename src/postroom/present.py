@@ -133,6 +133,7 @@ def message_document(message: Message) -> Document:
         "state": message.state,
         "redelivered": message.redelivered,
         "held": message.held,
+        "approved_by": message.approved_by,
     }
 
 
@@ -301,7 +302,8 @@ def message_text(message: Message) -> str:
     who = shown_from(origin) or (origin.name if origin.verified else None)  # an own child has no address
     if who is None:  # what the name is stands before it: a name may go on as this line does
         who = f"somebody who claims to be {origin.name}" if origin.name else "somebody without a name"
-    marks = [word for word, on in (("again", message.redelivered), ("released", message.held)) if on]
+    let_in = "held, approved by a person" if message.approved_by else "held, let in later"
+    marks = [word for word, on in (("again", message.redelivered), (let_in, message.held)) if on]
     reply = f", answers {message.in_reply_to}" if message.in_reply_to else ""
     head = f"from {who}, {iso(message.received_at)}, id {message.msg_id}{reply}{''.join(f' [{m}]' for m in marks)}"
     return f"{one_line(head)}\n{indented(message.text)}\n"
@@ -309,8 +311,10 @@ def message_text(message: Message) -> str:
 
 def notice_text(notice: Notice) -> str:
     """One notice for a person."""
-    words = (notice.kind, notice.about, notice.msg_id, notice.detail)
-    return one_line(f"notice: {' '.join(filter(None, words))}") + "\n"
+    from postroom.core.envelope import notice_sentence
+
+    about = f", about {notice.msg_id}" if notice.msg_id else ""
+    return one_line(f"notice ({notice.kind}{about}): {notice_sentence(notice)}") + "\n"
 
 
 def acting_for(name: str) -> str:

@@ -3,8 +3,8 @@
 The stages are those of 01.7: the call alone, the target, the line. What is known is never more than the transport
 said; a message is journaled before it leaves and after, and a name is pinned only by a send that went well.
 
-A message that answers another carries that one's chain; any other carries the chain of the latest message of the
-turn, or starts afresh (03.66). The receiver's bucket is mirrored, so that a burst is refused here, with the time at
+A message carries the chain of the message that it answers or that of the latest one of the turn, whichever is longer,
+or starts afresh (03.66). The receiver's bucket is mirrored, so that a burst is refused here, with the time at
 which the next message fits, and not dropped there (03.67).
 
 Weak: a message that was sent while the sender's own store could not write is sent all the same; the journal
@@ -14,6 +14,7 @@ then lacks its row, and `problems` says so.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from postroom.standing import Standing
     from postroom.state.keeping import Store
     from postroom.transport import Outcome, Transport
+
+REMEMBERED = 256
+"""Messages whose address is remembered, so that whoever was found there may say that they are for somebody else."""
 
 ANNOUNCED_IDLE = "You are told once when {name} is idle, or ends."
 SUBSCRIBED = "{name} was asked to say once when it is idle, or ends; a notice comes then."
@@ -71,6 +75,7 @@ class Sending:
         self.under_way = 0
         self.address: str | None = None
         self.answered_early: set[str] = set()
+        self._went_to: OrderedDict[str, str] = OrderedDict()
         self.pace = loops.Pace(standing.limits)
         self._store = store
         self._commits = commits
@@ -130,6 +135,9 @@ class Sending:
         with self._commits.noting():
             self._store.sending(msg_id, target.identity, target.name, self._clock())
         self._turns.wrote(target.identity, chain, self._clock())
+        self._went_to[msg_id] = target.address
+        if len(self._went_to) > REMEMBERED:
+            self._went_to.popitem(last=False)
         outcome = await self._carry(target, line, msg_id)
         if outcome.status == "failed":
             self.pace.give_back(target.identity)
@@ -170,15 +178,21 @@ class Sending:
             acknowledge=target.acknowledges,
         )
 
+    def went_to(self, msg_id: str) -> str | None:
+        """The address to which one of the latest messages went, whoever turned out to be there (03.7)."""
+        return self._went_to.get(msg_id)
+
     def _chain(self, draft: contract.Draft) -> tuple[str, ...]:
         """The chain that a message carries: that of what it answers or came of, and this session's token (03.66)."""
         if not self.token:
             return ()
-        answered = None
+        chain = self._turns.chain(self._clock())
         if draft.in_reply_to:
             with self._commits.using():
                 answered = next(reversed(self._store.find(draft.in_reply_to)), None)
-        chain = answered.hop_chain if answered is not None else self._turns.chain(self._clock())
+            # Whoever goes on answering the first message of a thread would never come to rest.
+            if answered is not None and len(answered.hop_chain) >= len(chain):
+                chain = answered.hop_chain
         return (*chain, self.token)
 
     async def _carry(self, target: Candidate, line: bytes, msg_id: str) -> Outcome:

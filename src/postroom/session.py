@@ -150,6 +150,7 @@ class Session(Taking, Deciding):
             self._sending.pace.give_back,
             {"notify_when_idle": self._idling.subscribe, "peer_idle_notice": self._idling.heard},
             self._recipients.wrote_to,
+            self._sending.went_to,
         )
         self._expected: list[Expected] = []
         self._alarm = Alarm(clock, self._next_due, self._due)
@@ -223,11 +224,15 @@ class Session(Taking, Deciding):
     async def serve(self) -> None:
         """Starts to accept. Everything that arrives goes through `arrive`."""
         self.address = self._telling.address = self._sending.address = await self._transport.serve(self)
-        if len(
-            self._holding
-        ):  # of an earlier life: those past their time end now, a setting may decide (03.47)
-            self._holding.tick(self._clock())
-            self._holding.rejudge("the settings say so now", by_setting=True)
+        self.begin()
+
+    def begin(self) -> None:
+        """Looks at what an earlier life left: holds past their time end now, a setting may decide (03.47).
+
+        `serve` does it; a session without an inbox is told to.
+        """
+        self._holding.tick(self._clock())
+        self._holding.rejudge("the settings say so now")
         self._rested()  # who asked an earlier life when it is idle is told, if it has nothing to do (05.31)
         self._commits.now()
         self._alarm.set()
@@ -271,17 +276,17 @@ class Session(Taking, Deciding):
                 self._settle(message, judgement, body)
                 self._guard.kept(origin.identity, repeat, now)
             else:
-                peer = origin.name or origin.identity
+                peer = origin.known_as
+                if judgement.rung != "shape":
+                    store.note(msg_id, "received", now, peer=peer)
                 store.note(msg_id, judgement.journal, now, judgement.detail, peer=peer)
                 if asker is None and judgement is not inbound.SELF_ECHO and judgement.rung != "settled":
                     reason = judgement.reason or MISADDRESSED
                     self._telling.dropped(origin.identity, origin.reply_path, msg_id, reason)
                     self._alarm.set()
             reason = said.address_reason or self._origins.doubt(said.address)
-            if (
-                reason and origin.address is None
-            ):  # of a verified sender nothing is doubted, whoever gave its address
-                store.note(msg_id, "one-way", now, detail=reason, peer=origin.name or origin.identity)
+            if reason and origin.address is None:  # nothing is doubted of a sender that was verified
+                store.note(msg_id, "one-way", now, detail=reason, peer=origin.known_as)
             if not store.durable:
                 store.commit()
         except StoreFailed:
@@ -351,10 +356,8 @@ class Session(Taking, Deciding):
         """Takes one control frame (05.24); it is answered by nobody. Never raises."""
         if self._closed:
             return
-        if (
-            frame.from_ is not None and frame.from_ == self.address
-        ):  # nobody tells itself anything (03.7, 05.24)
-            self.count("control-forged")
+        if frame.from_ is not None and frame.from_ == self.address:
+            self.count("control-forged")  # nobody tells itself anything (03.7, 05.24)
             return
         self._hearing.control(frame, channel)
         if not self.store.durable:
@@ -396,7 +399,7 @@ class Session(Taking, Deciding):
     # ── what has a time ──────────────────────────────────────────────────────────────────────────
 
     def _next_due(self) -> int | None:
-        times = (self._holding.queue.next_deadline(), self._telling.next_due(), self._idling.next_due())
+        times = (self._holding.next_due(), self._telling.next_due(), self._idling.next_due())
         return min((at for at in times if at is not None), default=None)
 
     def _due(self, now: int) -> None:
@@ -424,6 +427,7 @@ class Session(Taking, Deciding):
         if self._idling.watched:
             with self._commits.noting():
                 self._idling.tick(self._clock())
+            self._alarm.set()
 
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────
 

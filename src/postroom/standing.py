@@ -45,6 +45,9 @@ class Standing:
         settings: those that apply at the start.
         limits: the bounds, in place of the settings' own; for a program that measures (12.23).
         interactive: whether somebody sits in front of the session (03.2).
+        vouched: whether the mode and `--settings` are a person's word, or nothing waits that they could let in; else
+            they let in nothing that an earlier life of the session holds, until a person or the client reports a
+            mode (05.26, 10.39).
     """
 
     def __init__(
@@ -54,12 +57,15 @@ class Standing:
         limits: Limits | None = None,
         *,
         interactive: bool = False,
+        vouched: bool = True,
     ) -> None:
         self.mode = mode
+        self.vouched = vouched
         self.settings = settings
         self.arriving: Policy
         self.waiting: Policy
         self._confirmed = mode
+        self._bypass_available = False
         self._limits = limits
         self._interactive = interactive
         self._accepted: frozenset[str] = frozenset()
@@ -67,12 +73,13 @@ class Standing:
 
     def _keep(self) -> None:
         """Keeps ready what the ladder is given: for what arrives, and for what waits already."""
-        most = self.limits.max_unread
-        self.arriving = inbound.Policy(self.permission_class, self.settings.inbound, most)
-        self.waiting = inbound.Policy(self._class_of(self._confirmed), self.settings.inbound, most)
+        most, now = self.limits.max_unread, self.permission_class
+        self.arriving = inbound.Policy(now, self.settings.inbound, most)
+        confirmed = "unknown" if now == "unknown" else self._class_of(self._confirmed)
+        self.waiting = inbound.Policy(confirmed, self.settings.inbound, most)
 
     def _class_of(self, mode: str) -> ReceiverClass:
-        return inbound.class_of(mode, interactive=self._interactive)
+        return inbound.class_of(mode, interactive=self._interactive, bypass_available=self._bypass_available)
 
     @property
     def limits(self) -> Limits:
@@ -99,13 +106,22 @@ class Standing:
         """Whether a setting holds what arrives."""
         return self.settings.inbound is not None and self.settings.inbound.value == "hold"
 
-    def report(self, mode: str, by: Reporter) -> bool:
-        """Takes a mode; returns whether the holds are to be judged again (03.43)."""
+    def report(self, mode: str, by: Reporter, *, bypass_available: bool = False) -> bool:
+        """Takes a mode; returns whether the holds are to be judged again (03.43).
+
+        Args:
+            mode: the mode.
+            by: who says so.
+            bypass_available: the person can leave `plan` for a mode that never asks (03.2).
+        """
         self.mode = mode
-        if by != "child":
+        self._bypass_available = bypass_available
+        trusted = by in ("person", "client")
+        if trusted:
             self._confirmed = mode
+            self.vouched = True
         self._keep()
-        return by != "child"
+        return trusted or self.permission_class == "unknown"
 
     def apply(self, settings: Settings) -> None:
         """Takes the settings that apply from now on (03.36)."""

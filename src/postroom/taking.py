@@ -90,7 +90,9 @@ class Taking:
             self._board.release(lease)
             raise
         if messages or told:
-            self._turns.took([message.hop_chain for message in messages], self._clock())
+            # What a tool of one's own said has no chain, and takes none away.
+            chains = [m.hop_chain for m in messages if m.hop_chain or m.origin.kind != "own_child"]
+            self._turns.took(chains, self._clock())
             self._activity.took()
         elif only is None:
             self._turns.took_nothing()

@@ -7,6 +7,8 @@ not told, and the journal says why; nobody answers a notice, and no notice is ab
 
 What the loop guard dropped is told without being kept: at once for the first, then gathered (03.55).
 
+No sender is told faster than it hears: what it would have to drop (05.24) stays owed until the minute has passed.
+
 Weak: a sender that was restarted meanwhile is another process, and is told nothing.
 """
 
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from postroom.core import notices
 from postroom.core.address import uds_path
+from postroom.core.drops import MAX_SENDERS, MINUTE
 from postroom.core.wire import MEMORY, readdressed
 
 if TYPE_CHECKING:
@@ -32,6 +35,12 @@ if TYPE_CHECKING:
 
 TRIES = 3
 """How often a notice is tried whose sender did not take it in time; after that nobody waits for it any more."""
+
+TOLD_A_MINUTE = 36
+"""Notices to one address in a minute. A session hears forty of another, and what it drops is not told again (05.24)."""
+
+AGAIN_MS = 5_000
+"""How soon it is looked whether the minute has passed."""
 
 TELLING_SECONDS = 3.0
 """How long the end of a session waits for its last notices to leave (facts C3)."""
@@ -89,6 +98,9 @@ class Telling:
         self._dirty = True
         self._tries: dict[int, int] = {}
         self._flying: set[int] = set()
+        self._minutes: OrderedDict[str, deque[int]] = OrderedDict()
+        self._again: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._queues: dict[str, deque[Owed]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._closed = False
@@ -128,6 +140,26 @@ class Telling:
             self._store.owe(about, address, f"{pid}:{start}", line, self._clock())
             self._dirty = True
 
+    def superseded(self, about: str) -> None:
+        """What is still owed about a message is out of date: more is known of it now. Raises StoreFailed.
+
+        It keeps a sender from hearing that something is held which has ended, and keeps room in its minute for that.
+        """
+        if not self._queues and self._again is None:
+            return  # nothing is late
+        late = {one.row for queue in self._queues.values() for one in queue if one.about == about}
+        if self._again is not None:
+            late |= {
+                one.row for one in self._store.owed() if one.about == about and one.row not in self._flying
+            }
+        if late:
+            self._store.paid(sorted(late))
+            for queue in self._queues.values():
+                kept = [one for one in queue if one.row not in late]
+                queue.clear()
+                queue.extend(kept)
+            self._flying -= late
+
     def owe_read(self, message: Message) -> None:
         """Owes a read receipt, to a session of ours alone (05.24); joins the open group. Raises StoreFailed."""
         origin = message.origin
@@ -158,17 +190,33 @@ class Telling:
         batch = self._drops.add(key, msg_id, reason, self._clock())
         if batch is not None:
             self._post(batch)
+            if self._drops.next_due() is None:
+                self._paths.clear()
 
     def next_due(self) -> int | None:
         """When `tick` has something to do; None: never."""
-        return self._drops.next_due()
+        times = (self._drops.next_due(), self._again)
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: int) -> None:
-        """Sends the gathered receipts whose time has come."""
+        """Sends the gathered receipts whose time has come, and what had to wait for the next minute."""
         for batch in self._drops.due(now):
             self._post(batch)
         if self._drops.next_due() is None:
             self._paths.clear()
+        if self._again is not None and self._again <= now:
+            self._go_on()
+
+    def _pause(self) -> None:
+        self._again = self._clock() + AGAIN_MS
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(AGAIN_MS / 1000, self._go_on)
+
+    def _go_on(self) -> None:
+        self._again = None
+        self._dirty = True
+        self.deliver()
 
     def _post(self, batch: Batch) -> None:
         parts = parts_of(self._paths.get(batch.key, ""))
@@ -220,6 +268,9 @@ class Telling:
         """Tells one sender everything that is owed to it, in order."""
         try:
             while queue:
+                if not self._hears(address):
+                    self._pause()
+                    break
                 one = queue.popleft()
                 pid, _, start = one.process.partition(":")
                 # It may have been written before a restart, at another socket: from there nobody believes it.
@@ -230,7 +281,18 @@ class Telling:
             self._queues.pop(address, None)
             self._flying.difference_update(one.row for one in queue)
 
+    def _hears(self, address: str) -> bool:
+        """Whether who is there hears one more notice in this minute."""
+        times, now = self._minutes.get(address), self._clock()
+        while times and not 0 <= now - times[0] < MINUTE:
+            times.popleft()
+        return times is None or len(times) < TOLD_A_MINUTE
+
     async def _send(self, address: str, line: bytes, pid: int, start: str) -> Outcome:
+        self._minutes.setdefault(address, deque(maxlen=TOLD_A_MINUTE)).append(self._clock())
+        self._minutes.move_to_end(address)
+        if len(self._minutes) > MAX_SENDERS:
+            self._minutes.popitem(last=False)
         # One of ours needs no moment to look at this process; a neighbour does (facts B3).
         ours = address.startswith(MEMORY) or (
             uds_path(address) is not None and self._directory.verify(address, pid, start) is not None
@@ -267,5 +329,7 @@ class Telling:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=TELLING_SECONDS)
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()

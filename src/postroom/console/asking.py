@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 QUESTION = "Let it in? [y]es, [n]o, [a]lways from this sender, Enter leaves it held: "
 
+ANSWERS = {"y": "yes", "yes": "yes", "n": "no", "no": "no", "a": "always", "always": "always"}
+"""What may be typed, letter case apart. Nothing else is guessed at: a decision is not taken back."""
+
 MOST_TYPED = 4096
 """Bytes that are read of one answer: a terminal's line."""
 
@@ -64,6 +67,7 @@ class Asking:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._asked: set[int] = set()
+        self._open = False
 
     async def run(self) -> None:
         """Asks until the session ends or its terminal does."""
@@ -88,16 +92,31 @@ class Asking:
                 continue
             self._asked.add(hold.row)
             answer = await self._answer(hold)
+            while answer not in (None, "") and answer not in ANSWERS:
+                self._say("That is none of the answers.")
+                answer = await self._answer(hold, again=True)
             if answer is None:
+                self._say("Nothing more is asked here; `postroom held` shows what waits.")
                 return
-            self._decide(hold, answer.strip().casefold()[:1])
+            self._decide(hold, ANSWERS.get(answer, ""))
 
-    async def _answer(self, hold: Hold) -> str | None:
-        """What the person types about a hold; empty when it has ended meanwhile, None at the input's end."""
+    def shown(self) -> None:
+        """Something else was printed: a question that is open is asked again under it."""
+        if self._open:
+            sys.stdout.write(QUESTION)
+            sys.stdout.flush()
+
+    def _say(self, words: str) -> None:
+        sys.stdout.write(words + "\n")
+        sys.stdout.flush()
+
+    async def _answer(self, hold: Hold, *, again: bool = False) -> str | None:
+        """The line that the person types about a hold; empty when it has ended meanwhile, None at the input's end."""
         session, loop, fd = self._session, asyncio.get_running_loop(), sys.stdin.fileno()
         receiver = session.standing.permission_class
-        sys.stdout.write(f"\n{verdicts.hold_text(hold, session.name, session.now(), receiver=receiver)}")
-        sys.stdout.flush()
+        if not again:
+            sys.stdout.write(f"\n{verdicts.hold_text(hold, session.name, session.now(), receiver=receiver)}")
+            sys.stdout.flush()
         with contextlib.suppress(termios.error):  # what was typed before the question is no answer to it
             termios.tcflush(fd, termios.TCIFLUSH)
         sys.stdout.write(QUESTION)
@@ -112,6 +131,7 @@ class Asking:
                 typed.set_result(line)
 
         loop.add_reader(fd, read)
+        self._open = True
         try:
             while not typed.done():
                 change = loop.create_task(session.changed())
@@ -121,19 +141,32 @@ class Asking:
                     sys.stdout.write("\nIt has ended meanwhile.\n")
                     return ""
         finally:
+            self._open = False
             loop.remove_reader(fd)
-        return typed.result().decode(errors="replace") or None
+        line = typed.result().decode(errors="replace")
+        return line.strip().casefold() if line else None
 
     def _decide(self, hold: Hold, answer: str) -> None:
         msg_id = hold.message.msg_id
+        always = answer == "always"
+        if always and hold.message.origin.address is None:
+            self._say("Its sender was not verified, so there is nobody to accept always. It is still held:")
+            self._asked.discard(hold.row)
+            return
         try:
-            if answer in ("y", "a"):
-                said = self._session.approve(msg_id, always=answer == "a")
-            elif answer == "n":
+            if answer == "no":
                 said = self._session.deny(msg_id)
+            elif answer:
+                said = self._session.approve(msg_id, always=always)
             else:
+                if any(hold.row == other.row for other in self._session.held()):
+                    self._say("It stays held; `postroom held` shows it.")
                 return
         except StoreFailed as error:
-            sys.stdout.write(f"{error.message} It is still held.\n")
+            self._say(f"{error.message} It is still held.")
             return
-        sys.stdout.write(f"{said}\n" if isinstance(said, Refusal) else f"{said.state}: {said.msg_id}\n")
+        if isinstance(said, Refusal):
+            self._say(str(said))
+            return
+        rule = " From now on its sender is accepted; `postroom rules` shows that." if always else ""
+        self._say(f"{said.state}: {said.msg_id}{rule and '.'}{rule}")

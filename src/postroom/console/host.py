@@ -170,10 +170,13 @@ async def foreground(opened: Opened, *, as_json: bool) -> int:
                 session.release(lease)
                 raise
             session.confirm(lease)
+            if asks is not None:
+                asks.shown()
 
     loop = asyncio.get_running_loop()
+    asks = Asking(session) if session.askable else None
     showing = loop.create_task(show())
-    asking = loop.create_task(Asking(session).run()) if session.askable else None
+    asking = loop.create_task(asks.run()) if asks is not None else None
     await asyncio.wait({end, showing}, return_when=asyncio.FIRST_COMPLETED)
     if asking is not None:
         asking.cancel()

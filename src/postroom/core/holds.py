@@ -34,6 +34,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from postroom.core.refusals import MIN_PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
 CAPACITY: Final = 100
 """Holds of one session, apart from what waits to be read; past it the oldest goes (03.37)."""
 
-MIN_PREFIX: Final = 6
-"""Characters of an id that may stand for the whole, if only one hold has them (10.5)."""
 
 NEVER_EXPIRE: Final[frozenset[Cause]] = frozenset(
     ("explicit-setting", "managed-setting", "repo-setting", "invalid-setting")

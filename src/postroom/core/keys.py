@@ -237,6 +237,15 @@ def _limit(key: str) -> Callable[[object], Read]:
     return read
 
 
+TOOLS: Final = frozenset(
+    {
+        *("SendMessage", "ListAgents", "ObserverReport", "ReadMessages"),
+        *("send_message", "list_agents", "report_observation", "read_messages"),
+    }
+)
+"""What `permissions.deny` may name, in either spelling (01.33)."""
+
+
 def _denied(value: object) -> Read:
     """A list of names; a single name is meant as denied too, so it is."""
     if isinstance(value, str):
@@ -252,7 +261,15 @@ def _denied(value: object) -> Read:
     odd = [item for item in items if not isinstance(item, str)]
     if odd:
         return _instead(names, f"holds {shown(odd[0])}, which is no tool name; the rest counts")
-    return Read(names)
+    unknown = sorted(names - TOOLS)
+    return Read(
+        names,
+        tuple(
+            f"names {shown(name)}, which is no tool of Postroom and so denies nothing; the nearest is"
+            f" {nearest(name, TOOLS)}"
+            for name in unknown[:1]
+        ),
+    )
 
 
 def _neighbours(value: object) -> Read:

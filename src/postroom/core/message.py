@@ -105,6 +105,13 @@ class Origin:
     stated_class: PermissionClass | None = None
     reply_path: str = field(default="", repr=False)
 
+    @property
+    def known_as(self) -> str:
+        """The sender in a journal: its name, said to be claimed where nothing vouches for it; else its identity."""
+        if self.name is None:
+            return self.identity
+        return self.name if self.verified else f"{self.name} (claimed)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
@@ -246,6 +253,7 @@ class Explanation:
         scope: the scope of settings that decides; `default` where none is set.
         cause: why it is held, in one word such as `mode-mismatch`; empty where it is not.
         then: what was decided when the message came, as the journal has it; empty for a supposed one.
+        state: where the message stands now, as the journal has it; empty for a supposed one.
     """
 
     outcome: str
@@ -253,6 +261,7 @@ class Explanation:
     scope: str
     cause: str
     then: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

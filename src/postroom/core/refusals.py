@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from postroom.core.message import Near
 
+MIN_PREFIX = 6
+"""Characters of an id that may stand for a held message, if only one has them (10.5)."""
+
 MAX_FACT = 300
 """Characters of one fact inside a sentence: an error stays one paragraph whatever a caller wrote (01.30)."""
 
@@ -159,7 +162,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
      "Use it there, or end it first with `postroom close`."),
     ("not_your_session", "05.26",
      "This process may not act for that session: it belongs to another, or shows no token of it.",
-     "Leave out --session to act for your own, or use a terminal that no session started."),
+     "Leave out --session to act for your own; what concerns another is for the person."),
     ("invalid_name", "02.2", "{name} cannot be a name: {reason}.",
      "A name has 1 to 64 letters, digits, spaces, -, _ or ., and begins and ends with a letter or digit."),
     ("name_taken", "02.3", "Another live session is called {name}.", "Choose another name."),
@@ -230,7 +233,7 @@ def not_held(asked: str, ids: Sequence[str]) -> Refusal:
     alike = sum(each.startswith(asked) for each in ids)
     if not alike:
         return refusal("not_held", msg_id=asked)
-    if alike > 1:
+    if alike > 1 and len(asked) >= MIN_PREFIX:
         problem = f"{legible(asked)} begins the ids of {alike} held messages."
         return Refusal(
             code="not_held", message=problem, hint="Give the whole id; `postroom held` shows them."

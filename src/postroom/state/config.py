@@ -89,6 +89,10 @@ class _File:
             self.layer = self._good = read_layer(scope, path, content)
         elif found.what in ("bytes", "unreadable"):
             self.layer = broken_layer(scope, path, trouble, self._good)
+        elif scope == "flag" and self._good is not None:
+            # Whoever hands over a temporary file means what stood in it.
+            self.trouble = "it is gone"
+            self.layer = broken_layer(scope, path, self.trouble, self._good)
         else:
             self.layer = self._good = None
         if found.what == "foreign":

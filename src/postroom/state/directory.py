@@ -171,10 +171,10 @@ class Directory:
         return "no session is registered there"
 
     def acknowledges(self, address: str) -> bool:
-        """Whether the session whose inbox is `address` announces `postroom_ack` (05.24)."""
+        """Whether the session at `address` understands what only ours say; of nobody it is not known (05.24)."""
         path = uds_path(address)
         record = self.roster.by_socket(path) if path is not None else None
-        return record is not None and "postroom_ack" in record.peer_features
+        return record is None or "postroom_ack" in record.peer_features
 
     def sends_chains(self, identity: str) -> bool:
         """Whether that session announces `postroom_chain`, as of the latest look (03.66)."""

@@ -145,10 +145,11 @@ class MemoryDirectory:
         return "no session that is registered sends from there"
 
     def acknowledges(self, address: str) -> bool:
-        """Whether the session at an address announces `postroom_ack` (05.24)."""
-        return any(
-            record.messaging_socket_path == address and "postroom_ack" in record.peer_features
+        """Whether the session at `address` understands what only ours say; of nobody it is not known (05.24)."""
+        return all(
+            "postroom_ack" in record.peer_features
             for record in self._gathering.records.values()
+            if record.messaging_socket_path == address
         )
 
     def sends_chains(self, identity: str) -> bool:

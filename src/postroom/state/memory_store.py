@@ -212,7 +212,7 @@ class MemoryStore(MemoryTables):
             self._refused[row] = message
         if self._of_id.setdefault(msg_id, row) is not row:
             self._of_id[msg_id] = (*self._rows_of_id(msg_id), row)
-        peer = sender if origin.name is None else origin.name
+        peer = origin.known_as
         self._journal += ((msg_id, at, "received", "", peer), (msg_id, at, verdict, detail, peer))
         self._undo.append(message)
         return row
@@ -234,7 +234,7 @@ class MemoryStore(MemoryTables):
         self._remove(row, message)
         self._tier(message)[new] = message
         self._find_by_id(new, message)
-        self._journal.append((message.msg_id, at, "accepted", detail, _peer(message)))
+        self._journal.append((message.msg_id, at, "accepted", detail, message.origin.known_as))
 
         def undo() -> None:
             self._remove(new, message)
@@ -254,7 +254,7 @@ class MemoryStore(MemoryTables):
         message = hold.message
         self._begin(growing=False)
         self._remove(row, message)
-        self._journal.append((message.msg_id, at, state, detail, _peer(message)))
+        self._journal.append((message.msg_id, at, state, detail, message.origin.known_as))
 
         def undo() -> None:
             self._held[row] = hold
@@ -317,7 +317,7 @@ class MemoryStore(MemoryTables):
         ]
         for row in consumed:
             message = self._past[row]
-            self.note(msg_id, "answered", at, peer=_peer(message))
+            self.note(msg_id, "answered", at, peer=message.origin.known_as)
             self._set(self._past, row, message.moved("answered"))
         return bool(consumed)
 
@@ -332,7 +332,7 @@ class MemoryStore(MemoryTables):
             self._tier(message).pop(row)
             leased = replace(message, state="leased")
             self._leased[row] = (lease, leased)
-            self._journal.append((message.msg_id, now, "leased", "", _peer(message)))
+            self._journal.append((message.msg_id, now, "leased", "", message.origin.known_as))
             taken.append(leased)
         return taken
 
@@ -343,7 +343,7 @@ class MemoryStore(MemoryTables):
         for row in rows:
             message = self._leased.pop(row)[1].moved("consumed")
             self._past[row] = message
-            self._journal.append((message.msg_id, now, "consumed", "", _peer(message)))
+            self._journal.append((message.msg_id, now, "consumed", "", message.origin.known_as))
         return [self._past[row].msg_id for row in rows]
 
     def release(self, lease: str, now: int) -> list[str]:
@@ -363,7 +363,7 @@ class MemoryStore(MemoryTables):
         )[: keep.batch]
         for row, message in old:
             self._remove(row, message)
-            self._journal.append((message.msg_id, now, "removed", TOO_OLD, _peer(message)))
+            self._journal.append((message.msg_id, now, "removed", TOO_OLD, message.origin.known_as))
         refused = [
             (row, self._refused[row].received_at)
             for row in sorted(self._refused)[: keep.batch * STEPS_PER_BATCH]
@@ -473,7 +473,7 @@ class MemoryStore(MemoryTables):
         for row in rows:
             message = replace(self._leased.pop(row)[1], state="accepted", redelivered=True)
             self._tier(message)[row] = message
-            self._journal.append((message.msg_id, now, "accepted", why, _peer(message)))
+            self._journal.append((message.msg_id, now, "accepted", why, message.origin.known_as))
             ids.append(message.msg_id)
         if ids:  # each back in its old place
             self._next = dict(sorted(self._next.items()))
@@ -520,9 +520,3 @@ class MemoryStore(MemoryTables):
             gone += 1
         del self._journal[: max(gone, 0)]
         self._pruned += max(gone, 0)
-
-
-def _peer(message: Message) -> str:
-    """What the journal calls the sender: its name, else its identity."""
-    name = message.origin.name
-    return message.origin.identity if name is None else name

@@ -53,12 +53,14 @@ class Process:
         start: when it started: clock ticks since the boot on Linux, a date in UTC on macOS.
         tty: device number of its controlling terminal; 0 for none.
         state: the kernel's letter for what it does.
+        foreground: the process group in front at that terminal; -1 for none, 0 where it cannot be seen.
     """
 
     parent: int
     start: str
     tty: int
     state: str
+    foreground: int = 0
 
 
 def parse_stat(line: bytes) -> Process | None:
@@ -70,11 +72,12 @@ def parse_stat(line: bytes) -> Process | None:
     fields = line[line.rfind(b")") + 1 :].split(None, FIELDS)
     try:
         state, parent, tty, start = fields[0], int(fields[1]), int(fields[4]), fields[19]
+        foreground = int(fields[5])
     except (IndexError, ValueError):
         return None
     if not (start.isdigit() and state.isalpha()):
         return None
-    return Process(parent=parent, start=start.decode(), tty=tty, state=state.decode())
+    return Process(parent=parent, start=start.decode(), tty=tty, state=state.decode(), foreground=foreground)
 
 
 def parse_ps(line: str) -> Process | None:

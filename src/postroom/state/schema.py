@@ -112,9 +112,12 @@ COUNT_UNREAD = (
     "SELECT count(*), count(lease), (SELECT count(*) FROM unread WHERE later = 2) FROM unread WHERE later < 2"
 )
 SETTLED = "SELECT verdict, body FROM letter WHERE msg_id = ? AND sender = ?"
+KNOWN_AS = "coalesce(CASE WHEN message.verified THEN message.name ELSE message.name || ' (claimed)' END, letter.sender)"
+"""What the journal calls a sender, as `Origin.known_as` says it."""
+
 LETTERS = "SELECT letter.row FROM letter JOIN message USING (row) WHERE letter.msg_id = ? ORDER BY letter.row"
 CONSUMED = (
-    "SELECT letter.row, coalesce(message.name, letter.sender) FROM letter JOIN message USING (row)"
+    f"SELECT letter.row, {KNOWN_AS} FROM letter JOIN message USING (row)"
     " WHERE letter.msg_id = ? AND letter.past = '' AND NOT EXISTS"
     " (SELECT 1 FROM unread WHERE later IN (0, 1, 2, 3) AND row = letter.row) ORDER BY letter.row"
 )
@@ -124,8 +127,7 @@ WAITING_ONLY = (
     " ORDER BY later, row LIMIT ?"
 )
 ABOUT = (
-    "SELECT letter.row, letter.msg_id, coalesce(message.name, letter.sender) FROM letter JOIN message USING (row)"
-    " WHERE letter.row = ?"
+    f"SELECT letter.row, letter.msg_id, {KNOWN_AS} FROM letter JOIN message USING (row) WHERE letter.row = ?"
 )
 LEFT_LEASED = "SELECT row FROM unread WHERE later < 2 AND lease IS NOT NULL ORDER BY row"
 MESSAGE = (
@@ -138,7 +140,7 @@ MESSAGE = (
 )
 HOLDS = "SELECT row, cause, scope, rung, expires_at FROM unread WHERE later = 2 ORDER BY row"
 HOLD = (
-    "SELECT letter.msg_id, coalesce(message.name, letter.sender), message.priority, message.size FROM unread"
+    f"SELECT letter.msg_id, {KNOWN_AS}, message.priority, message.size FROM unread"
     " JOIN letter USING (row) JOIN message USING (row) WHERE unread.later = 2 AND unread.row = ?"
 )
 RULES = "SELECT id, identity, name, since FROM rule ORDER BY row"
@@ -216,7 +218,7 @@ DROP_WATCHES = (
 # Retention
 
 OLD_UNREAD = (
-    "SELECT unread.row, letter.msg_id, coalesce(message.name, letter.sender) FROM unread"
+    f"SELECT unread.row, letter.msg_id, {KNOWN_AS} FROM unread"
     " JOIN letter USING (row) JOIN message USING (row)"
     " WHERE unread.later < 2 AND unread.lease IS NULL AND letter.at < ? ORDER BY unread.row LIMIT ?"
 )

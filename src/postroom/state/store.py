@@ -168,7 +168,7 @@ class SqliteStore(Holds):
         """
         origin = message.origin
         msg_id, sender, at = message.msg_id, origin.identity, message.received_at
-        peer = sender if origin.name is None else origin.name
+        peer = origin.known_as
         tier = TIERS.get(verdict, message.priority == "later")
         row, step = self._letter + 1, self._step + 1
         pages = MESSAGE_PAGES if self.pending else FIRST_PAGES
