@@ -52,6 +52,7 @@ def explanation_document(explanation: Explanation) -> present.Document:
         "scope": explanation.scope,
         "cause": explanation.cause or None,
         "then": explanation.then or None,
+        "state": explanation.state or None,
     }
 
 
@@ -178,16 +179,27 @@ def held_text(holds: Sequence[Hold], status: Status, now: int) -> str:
     return head + "".join(f"\n{hold_text(hold, status.name, now)}" for hold in holds)
 
 
-def decided_text(decided: Decided, hold: Hold | None, *, always: bool) -> str:
-    """What `approve` and `deny` print; `hold` is what was decided about, where that is known."""
+def decided_text(decided: Decided, hold: Hold | None, *, always: bool, more: int = 0, above: str = "") -> str:
+    """What `approve` and `deny` print.
+
+    Args:
+        decided: what was decided.
+        hold: what was decided about, where that is known.
+        always: its sender is always accepted from now on.
+        more: how many more of it were let in by that.
+        above: the setting that decides before such a rule; empty: none.
+    """
     of = f", from {sender_text(hold.message.origin).partition(', which')[0]}" if hold else ""
     if decided.state == "denied":
-        end = "It is dropped, and its sender is told where that can be."
+        told = hold is not None and hold.message.origin.reply_path
+        end = f"It is dropped, and its sender {'is told' if told else 'cannot be told'}."
     else:
         end = "It is in the inbox."
     text = f"{decided.state}: {decided.msg_id}{of}. {end}"
     if always:
-        text += " From now on its sender is accepted; `rules` shows that, `rules --revoke ID` ends it."
+        text += f" {more} more from it came in with it." if more else ""
+        text += " From now on its sender is accepted; `rules` shows that and how to end it."
+        text += f" But crossSessionInbound is {above}, which is asked first." if above else ""
     return present.one_line(text) + "\n"
 
 
@@ -203,12 +215,15 @@ def explanation_text(subject: str, explanation: Explanation) -> str:
     outcome = OUTCOMES.get(explanation.outcome, explanation.outcome)
     why = f" ({explanation.cause})" if explanation.cause else ""
     rung = next((sentence for word, sentence in RUNGS.items() if word == explanation.rung), "")
-    lines = [
-        f"{subject} {outcome}{why}, as things are now.",
-        f"  decided by the rung `{explanation.rung}`, scope {explanation.scope}. {rung}".rstrip(),
-    ]
-    if explanation.then:
-        lines.append(f"  when it came: {explanation.then}")
+    decides = f"  decided by the rung `{explanation.rung}`, scope {explanation.scope}. {rung}".rstrip()
+    if explanation.state in ("", "held"):
+        lines = [f"{subject} {outcome}{why}, as things are now.", decides]
+        if explanation.then:
+            lines.append(f"  when it came: {explanation.then}")
+    else:
+        lines = [f"{subject} is {explanation.state}.", f"  when it came: {explanation.then}"]
+        if explanation.rung:
+            lines += [f"One like it {outcome}{why}, as things are now.", decides]
     return "\n".join(map(present.one_line, lines)) + "\n"
 
 
