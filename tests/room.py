@@ -12,16 +12,22 @@ from dataclasses import dataclass, field, replace
 from postroom import Gathering, Limits, Session
 from postroom.core import envelope, wire
 from postroom.core.message import Message, Step
+from postroom.core.settings import DEFAULTS, Settings
 from postroom.errors import StoreFailed
+from postroom.opening import FEATURES
+from postroom.standing import Standing
 from postroom.state.keeping import Store
 from postroom.state.memory_directory import MemoryDirectory
 from postroom.state.memory_store import MemoryStore
-from postroom.state.record import Record
+from postroom.state.record import Kind, Record
 from postroom.transport import Evidence
 from postroom.transports.memory import Hub, MemoryTransport
 
 NOW = 1_796_033_702_123
 """2026-11-30T10:15:02.123Z."""
+
+ROOMY = replace(Limits.unbounded(), max_unread=50)
+"""Bounds that let a test send what it likes, the cap on unread mail apart; `Limits()` are the usual ones."""
 
 FAILED = StoreFailed("The message store cannot be written.", "Free some space, then try again.")
 
@@ -157,20 +163,27 @@ class Room:
         name: str,
         *,
         store: Store | None = None,
-        limits: Limits | None = None,
+        limits: Limits | None = ROOMY,
         session_id: str | None = None,
         listens: bool = True,
         reachable: bool = True,
+        mode: str = "default",
+        settings: Settings = DEFAULTS,
+        kind: Kind = "headless",
+        features: tuple[str, ...] = FEATURES,
     ) -> AsyncGenerator[Session]:
         """Opens a session.
 
         Args:
             name: its name.
             store: where it keeps its messages; in memory by default.
-            limits: its bounds.
+            limits: its bounds; None: those of the settings.
             session_id: its id; a new one by default.
             listens: whether it has an inbox.
             reachable: whether what it publishes says where that is.
+            mode, settings: what it goes by.
+            kind: how it is attended.
+            features: what it announces.
         """
         session_id = session_id or f"session-{self.new_id()}"
         number = next(self._pids)
@@ -185,7 +198,8 @@ class Room:
             started_at=self.now,
             updated_at=self.now,
             messaging_socket_path=transport.address,
-            peer_features=("postroom_ack",),
+            peer_features=features,
+            kind=kind,
         )
         address = transport.address if reachable else ""
         session = Session(
@@ -195,7 +209,8 @@ class Room:
             store=MemoryStore(record.name) if store is None else store,
             directory=MemoryDirectory(self.gathering, record, address),
             transport=transport,
-            limits=limits,
+            standing=Standing(mode, settings, limits, interactive=kind == "interactive"),
+            key=session_id.encode(),
         )
         if listens:
             await session.serve()
