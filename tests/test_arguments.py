@@ -11,17 +11,23 @@ from hypothesis import strategies as st
 
 from postroom import arguments, ask
 from postroom.arguments import (
+    CLASSES,
     COMMANDS,
     EVERYWHERE,
+    MODES,
+    NOTE_LENGTH,
     SUMMARY_LENGTH,
     HelpAsked,
+    call_of,
     first_line,
     help_of,
     moment,
     overview,
     parse,
 )
+from postroom.core import inbound
 from postroom.core.contract import MAX_SUMMARY, Caller, Draft, validate
+from postroom.core.envelope import WORDS_LIMIT
 from postroom.errors import BadUsage
 
 NOW = 1_796_033_702_123
@@ -71,12 +77,28 @@ def refused(*argv: str) -> BadUsage:
         ("send bob x --wait-reply 1.5", {"to": "bob", "text": "x", "wait_reply": 1.5}),
         ("send bob x --wait-reply 0", {"to": "bob", "text": "x", "wait_reply": 0.0}),
         ("send bob x --summary a --summary b", {"to": "bob", "text": "x", "summary": "b"}),
+        ("send bob --notify-when-idle", {"to": "bob", "notify_when_idle": True}),
         ("inbox", {}),
         ("inbox --take --follow --json", {"take": True, "follow": True, "json": True}),
         ("wait", {}),
         ("wait --timeout 30", {"timeout": 30.0}),
         ("wait --timeout=31536000", {"timeout": 31_536_000.0}),
+        ("held", {}),
+        ("held --follow --json", {"follow": True, "json": True}),
+        ("approve 0197ab", {"id": "0197ab"}),
+        (
+            "approve 0197ab --always --note 'look twice'",
+            {"id": "0197ab", "always": True, "note": "look twice"},
+        ),
+        ("approve -- -x", {"id": "-x"}),
+        ("deny 0197ab --note=no", {"id": "0197ab", "note": "no"}),
+        ("explain m-1", {"msg_id": "m-1"}),
+        ("explain --from alice --mode bypassing", {"from_": "alice", "mode": "bypassing"}),
+        ("explain", {}),
+        ("rules", {}),
+        ("rules --revoke 3", {"revoke": "3"}),
         ("status --json", {"json": True}),
+        ("status --mode plan", {"mode": "plan"}),
         ("rename 'new name'", {"name": "new name"}),
         ("list", {}),
         (
@@ -102,6 +124,10 @@ def refused(*argv: str) -> BadUsage:
             {"name": "alice", "kind": "bg", "detach": True},
         ),
         ("open --resume some-id --ready-fd 7", {"resume": "some-id", "ready_fd": 7}),
+        (
+            "open --mode bypassPermissions --settings '{\"x\": 1}'",
+            {"mode": "bypassPermissions", "settings": '{"x": 1}'},
+        ),
         ("open -- ls -l", {"command": ("ls", "-l")}),
         ("open --name a -- run --name b -- c", {"name": "a", "command": ("run", "--name", "b", "--", "c")}),
         ("close --forget", {"forget": True}),
@@ -275,7 +301,18 @@ def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_
         (["open", "/bin/ls"], "'/bin/ls' does not", "-- COMMAND"),
         (["open", "--"], "the command behind `--` is missing", "-- COMMAND"),
         (["open", "--frob"], "no option '--frob'", "-- COMMAND"),
-        (["open", "--mode", "plan"], "'plan' is none of default", "postroom open --help"),
+        (["open", "--mode", "Plan"], "'Plan' is none of default, manual", "postroom open --help"),
+        (["open", "--mode", "unknown"], "'unknown' is none of", "postroom open --help"),
+        (["status", "--mode", ""], "'' is none of default, manual", "postroom status --help"),
+        (["explain", "--mode", "planned"], "none of bypassing, prompting, none", "postroom explain --help"),
+        (["approve"], "ID is missing", "postroom approve --help"),
+        (["approve", "a", "b"], "'b' is one word too many", "quotes"),
+        (["deny", "a", "--always"], "no option '--always'", "postroom deny"),
+        (["approve", "a", "--note"], "--note needs a value", "--note=TEXT"),
+        (["approve", "a", "--note", "é" * 301], "301 characters, and at most 300", "postroom approve --help"),
+        (["rules", "--revoke"], "--revoke needs a value", "--revoke=ID"),
+        (["release", "m"], "no command 'release'", "`approve`"),
+        (["reject", "m"], "no command 'reject'", "`deny`"),
         (["open", "--kind", "x"], "'x' is none of interactive, headless, bg, external", "open --help"),
         (["list", "--kind", "x"], "'x' is none of session, agent, teammate", "list --help"),
         (["open", "--ready-fd", "x"], "'x' is no whole number", "open --help"),
@@ -315,6 +352,78 @@ def test_an_error_repeats_a_word_in_one_printable_line_that_ends(word: str) -> N
             for text in (error.message, error.hint):
                 assert text.isprintable()
                 assert len(text) < 600
+
+
+# ── modes, notes, what a send stands for ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("03.1", "03.3", "10.8")
+def test_the_modes_are_those_of_the_core() -> None:
+    """The table of commands is loaded by every command, so it has its own list; the core's decides."""
+    assert set(MODES) == set(inbound.MODES)
+    assert len(set(MODES)) == len(MODES)
+    for mode in MODES:
+        assert parse(["open", "--mode", mode]).mode == mode
+        assert parse(["status", f"--mode={mode}"]).mode == mode
+    assert parse(["open"]).mode == "default"
+    assert parse(["status"]).mode is None
+
+
+@pytest.mark.rule("10.10")
+def test_the_classes_that_a_supposed_sender_states() -> None:
+    for stated in CLASSES:
+        assert parse(["explain", "--mode", stated]).mode == stated
+    assert parse(["explain"]).mode is None
+
+
+@pytest.mark.rule("05.24", "03.42")
+@given(st.text(max_size=NOTE_LENGTH))
+def test_a_note_is_taken_whole_or_refused(text: str) -> None:
+    assert NOTE_LENGTH == WORDS_LIMIT
+    assert parse(["deny", "m", f"--note={text}"]).note == text
+    longer = text + "x" * (NOTE_LENGTH + 1 - len(text))
+    assert f"at most {NOTE_LENGTH}" in refused("approve", "m", f"--note={longer}").message
+
+
+@pytest.mark.rule("10.2", "01.6")
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("send bob hello", {"to": "bob", "message": "hello", "summary": "hello", "in_reply_to": None}),
+        (
+            "send bob hello --summary s --in-reply-to m --notify-when-idle",
+            {
+                "to": "bob",
+                "message": "hello",
+                "summary": "s",
+                "in_reply_to": "m",
+                "notify_when_idle": True,
+            },
+        ),
+        (
+            "send bob --notify-when-idle",
+            {"to": "bob", "message": None, "summary": None, "in_reply_to": None, "notify_when_idle": True},
+        ),
+        ("send bob ' '", {"to": "bob", "message": " ", "summary": None, "in_reply_to": None}),
+    ],
+)
+def test_the_call_that_a_send_stands_for(line: str, call: dict[str, object]) -> None:
+    args = parse(shlex.split(line))
+    assert call_of(args, args.text) == call
+
+
+@pytest.mark.rule("01.6", "10.2")
+def test_a_bare_subscription_is_a_call_without_a_warning() -> None:
+    args = parse(["send", "bob", "--notify-when-idle"])
+    draft = validate(call_of(args, args.text), Caller(kind="main"))
+    assert isinstance(draft, Draft)
+    assert (draft.text, draft.notify_when_idle, draft.warnings) == (None, True, ())
+
+
+def test_nobody_waits_for_the_answer_to_nothing() -> None:
+    with pytest.raises(BadUsage, match="the answer to a text, and there is none"):
+        call_of(parse(["send", "bob", "--notify-when-idle", "--wait-reply", "3"]), None)
+    assert call_of(parse(["send", "bob", "x", "--notify-when-idle", "--wait-reply", "3"]), "x")
 
 
 # ── times, summaries ─────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,10 @@ from tests.room import NOW, DurableStore, Line, Room, frame_of, states, texts
 from tests.test_session import sent
 from tests.transports.ends import run, turns, until
 
-TOKEN = "f" * 32
+TOKEN, CHILD_TOKEN = "f" * 32, "e" * 32
+
+TTY = 34_816
+"""The device number of a terminal that the tests are taken to run in; 0 would be none."""
 
 
 class Client:
@@ -142,11 +145,22 @@ async def served(folder: Path, **options: Any) -> AsyncGenerator[Desk]:
     registered: Callable[[int, str], tuple[str, ...]] = options.pop("registered", nobody)
     closable = options.pop("closable", True)
     limit = options.pop("line_limit", 1_000_000)
+    opened_by: str | None = options.pop("opened_by", None)
+    tty: int = options.pop("tty", TTY)
     async with room.open("bob", **options) as bob:
         desk: Desk
-        door = Door(client_token=TOKEN, child_token="e" * 32, process=(0, ""), registered=registered)
+        door = Door(
+            client_token=TOKEN,
+            child_token=CHILD_TOKEN,
+            process=(0, ""),
+            registered=registered,
+            opened_by=opened_by,
+        )
         control = Control(
-            bob, door, finish=(lambda forget: desk.finished.append(forget)) if closable else None
+            bob,
+            door,
+            finish=(lambda forget: desk.finished.append(forget)) if closable else None,
+            terminal=lambda evidence: tty if evidence.pid == os.getpid() else 0,
         )
         desk = Desk(room, bob, control, path)
         listener = Listener(path, control, line_limit=limit)
@@ -228,7 +242,7 @@ def test_a_wrong_token_is_refused_and_closes(tmp_path: Path, token: str) -> None
 @pytest.mark.rule("05.26")
 def test_the_childs_token_admits_too(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
-        assert (await desk.answer("status", token="e" * 32))[0] == 0
+        assert (await desk.answer("status", token=CHILD_TOKEN))[0] == 0
 
     at_desk(tmp_path, work)
 

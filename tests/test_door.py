@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.door import Door, refused_entry, request_of, same, shown_token
+from postroom.door import (
+    NO_TERMINAL,
+    NOBODY_KNOWN,
+    STARTED_BY_SESSION,
+    Door,
+    is_inside,
+    refused_entry,
+    refused_person,
+    request_of,
+    same,
+    shown_token,
+)
 from postroom.errors import BadFrame
 from postroom.transport import Evidence
 
@@ -108,6 +119,139 @@ def test_the_nearest_session_decides(
     else:
         expected = token in (CLIENT, CHILD)
     assert admitted(token, *ancestry, opened_by=opened_by) is expected
+
+
+# ── a person ─────────────────────────────────────────────────────────────────────────────────────
+
+TTY = 34_816
+"""A device number, as field 7 of a stat has it."""
+
+
+def why_no_person(evidence: Evidence, tty: int, opened_by: str | None = "opener") -> str:
+    """Why a process is not taken for a person's; empty where it is."""
+    refusal = refused_person(door(opened_by), evidence, tty, "Approving a held message")
+    if refusal is None:
+        return ""
+    assert refusal.code == "needs_person"
+    reason = refusal.message.removeprefix("Approving a held message needs a person, and ").removesuffix(".")
+    assert f"Approving a held message needs a person, and {reason}." == refusal.message
+    assert "a terminal that no session started" in refusal.hint
+    return reason
+
+
+@pytest.mark.rule("10.39", "05.26")
+@pytest.mark.parametrize(
+    ("ancestry", "tty", "why"),
+    [
+        # a terminal that no session started
+        ((SHELL,), TTY, ""),
+        ((SHELL, (11, "terminal"), (1, "init")), TTY, ""),
+        # no terminal: cron, an agent's pipes, a detached session's child
+        ((SHELL,), 0, NO_TERMINAL),
+        # this session's own process or command, however near, with a terminal or without
+        ((ME,), TTY, STARTED_BY_SESSION),
+        ((SHELL, MY_COMMAND), TTY, STARTED_BY_SESSION),
+        ((SHELL, MY_COMMAND), 0, STARTED_BY_SESSION),
+        # any other session's
+        ((OTHER,), TTY, STARTED_BY_SESSION),
+        ((SHELL, OTHER), TTY, STARTED_BY_SESSION),
+        ((SHELL, (11, "a"), (12, "b"), OTHER, (1, "init")), TTY, STARTED_BY_SESSION),
+        # the session that opened this one is not excepted here
+        ((SHELL, OPENER), TTY, STARTED_BY_SESSION),
+        ((OPENER,), TTY, STARTED_BY_SESSION),
+        ((SHELL, OPENER_TOO), TTY, STARTED_BY_SESSION),
+        ((SHELL, TWO), TTY, STARTED_BY_SESSION),
+        # nothing is known
+        ((), TTY, NOBODY_KNOWN),
+        ((), 0, NOBODY_KNOWN),
+    ],
+)
+def test_who_is_a_person(ancestry: tuple[tuple[int, str], ...], tty: int, why: str) -> None:
+    pid, start = ancestry[0] if ancestry else (0, "")
+    assert why_no_person(Evidence("uds", pid, start, ancestry), tty) == why
+
+
+@pytest.mark.rule("10.39")
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence("uds"),
+        Evidence("uds", 10),  # it had gone before it was looked at
+        Evidence("uds", 10, "shell"),  # its ancestors could not be read
+        Evidence("uds", 0, "", (SHELL,)),  # another pid namespace
+        Evidence("uds", 10, "", (SHELL,)),
+        Evidence("uds", 10, "shell", (), "client"),  # a token is no person
+    ],
+)
+def test_who_is_not_known_is_no_person(evidence: Evidence) -> None:
+    assert why_no_person(evidence, TTY) == NOBODY_KNOWN
+
+
+@pytest.mark.rule("10.39")
+def test_the_sessions_own_process_is_no_person_though_it_were_not_registered() -> None:
+    """As while it opens, before its record is published."""
+    unregistered = Door(
+        client_token=CLIENT, child_token=CHILD, process=ME, registered=lambda pid, start: (), opened_by=None
+    )
+    for ancestry, refused in (((SHELL, ME), True), ((SHELL, (ME[0], "later")), False)):
+        evidence = Evidence("uds", 10, "shell", ancestry)
+        assert (refused_person(unregistered, evidence, TTY, "It") is not None) is refused
+
+
+@pytest.mark.rule("10.39", "05.26")
+@given(lines, st.booleans(), st.booleans(), st.sampled_from([0, 1, TTY]), st.sampled_from([None, "opener"]))
+def test_a_person_is_known_has_a_terminal_and_no_session_above(
+    ancestry: tuple[tuple[int, str], ...], pid: bool, start: bool, tty: int, opened_by: str | None
+) -> None:
+    """Said another way than the ladder; a token, and who opened the session, make no difference."""
+    evidence = Evidence("uds", 10 if pid else 0, "shell" if start else "", ancestry)
+    known = pid and start and bool(ancestry)
+    free = not any(PEOPLE.get(each) for each in ancestry)
+    assert (why_no_person(evidence, tty, opened_by) == "") is (known and free and tty != 0)
+
+
+@pytest.mark.rule("05.25", "10.6")
+@pytest.mark.parametrize(
+    ("token", "ancestry", "inside"),
+    [
+        # by its process, whatever it shows
+        ("", (ME,), True),
+        ("", (SHELL, MY_COMMAND), True),
+        (CLIENT, (SHELL, MY_COMMAND, OTHER), True),
+        ("", (TWO,), True),
+        # by the child's token, where it belongs to nobody
+        (CHILD, (SHELL,), True),
+        (CHILD, (), True),
+        (CLIENT, (SHELL,), False),
+        ("", (SHELL,), False),
+        ("", (), False),
+        # another session's, whatever it shows; the opener's too
+        (CHILD, (SHELL, OTHER), False),
+        (CHILD, (SHELL, OTHER, ME), False),
+        (CHILD, (SHELL, OPENER), False),
+        (CHILD, (OPENER, MY_COMMAND), False),
+    ],
+)
+def test_who_speaks_from_inside(token: str, ancestry: tuple[tuple[int, str], ...], inside: bool) -> None:
+    pid, start = ancestry[0] if ancestry else (0, "")
+    assert is_inside(door(), MINE, token, Evidence("uds", pid, start, ancestry)) is inside
+
+
+@pytest.mark.rule("05.25", "10.6", "10.39")
+@given(tokens, lines, st.sampled_from([None, "opener"]))
+def test_nobody_is_both_inside_by_process_and_a_person(
+    token: str, ancestry: tuple[tuple[int, str], ...], opened_by: str | None
+) -> None:
+    pid, start = ancestry[0] if ancestry else (0, "")
+    evidence = Evidence("uds", pid, start, ancestry)
+    inside = is_inside(door(opened_by), MINE, token, evidence)
+    owners = next((PEOPLE[each] for each in ancestry if PEOPLE.get(each)), ())
+    assert inside is (MINE in owners if owners else token == CHILD)
+    if inside and token != CHILD:
+        assert why_no_person(evidence, TTY, opened_by) == STARTED_BY_SESSION
+
+
+# ── the two lines ────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.rule("05.20", "05.26")
