@@ -131,7 +131,17 @@ PEER = Origin(
 )
 STRANGER = Origin(kind="peer", identity="process:1:2")
 MESSAGES = (
-    Message(msg_id="m", text="t", origin=PEER, received_at=0, summary="s", sent_at="…", in_reply_to="n"),
+    Message(
+        msg_id="m",
+        text="t",
+        origin=PEER,
+        received_at=0,
+        summary="s",
+        sent_at="…",
+        in_reply_to="n",
+        held=True,
+        approved_by="user",
+    ),
     Message(msg_id="m", text="t", origin=STRANGER, received_at=0),
 )
 NOTICES = (Notice(kind="held", at=0, msg_id="m", about="api", detail="d"), Notice(kind="idle", at=0))
@@ -165,7 +175,7 @@ HELD = tuple(
     for message, expires_at in zip(MESSAGES, (0, None), strict=True)
 )
 EXPLANATIONS = (
-    Explanation(outcome="held", rung="class", scope="default", cause="mode-mismatch", then="held"),
+    Explanation(outcome="held", rung="class", scope="default", cause="mode-mismatch", then="held", state="held"),
     Explanation(outcome="accepted", rung="class", scope="default", cause=""),
 )
 RULES = (Rule(id="1", identity="id-1", name="api", since=0),)
@@ -501,7 +511,7 @@ def test_the_clean_up_is_said_to_run_where_it_does() -> None:
 
 
 HOSTS = {
-    *("apply", "arrive", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"),
+    *("apply", "arrive", "begin", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"),
 }
 """Methods of a session for transports and for hosts, which a program that opens one has no use for."""
 

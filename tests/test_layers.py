@@ -48,17 +48,39 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "origins": ("core.*", "directory", "transport", "state.keeping"),
     "commits": ("core.*", "errors", "transport", "state.keeping"),
     "agents": ("core.*", "state.*", "errors", "transport", "client", "transports", "neighbours"),
+    # The parts of a session, each of which one of its concerns is left to.
+    "alarm": (),
+    "standing": ("core.*",),
+    "telling": ("core.*", "commits", "directory", "transport", "state.keeping"),
+    "hearing": ("core.*", "errors", "commits", "directory", "transport", "state.keeping"),
+    "holding": ("core.*", "errors", "commits", "standing", "telling", "state.keeping"),
+    "idling": (*("core.*", "hearing", "origins", "standing", "telling", "transport", "state.keeping"),),
+    "sending": ("core.*", "commits", "idling", "recipients", "standing", "transport", "state.keeping"),
+    "taking": (
+        *("core.*", "errors", "commits", "hearing", "idling", "sending", "standing", "telling"),
+        "state.keeping",
+    ),
+    "deciding": (*("core.*", "commits", "holding", "recipients", "sending", "standing", "state.keeping"),),
     "session": (
         *("core.*", "state.*", "errors", "directory", "origins", "commits", "recipients"),
+        *("alarm", "standing", "telling", "hearing", "holding", "idling", "sending", "taking", "deciding"),
         *("transport", "client", "transports", "neighbours"),
     ),
+    "desktop": ("core.*", "present", "session"),
     "door": ("core.*", "errors", "transport"),
+    "verdicts": ("present", "core.*"),
+    "call": ("core.*", "arguments", "present", "transport"),
+    "counter": (
+        *("session", "door", "call", "core.*", "errors", "present", "verdicts", "transport"),
+        "state.processes",
+    ),
     "control": (
-        *("session", "door", "core.*", "errors", "arguments", "present", "transport"),
+        *("session", "door", "call", "counter", "core.*", "errors", "arguments", "present", "transport"),
         *("state.processes", "state.roster"),
     ),
     "opening": (
-        *("session", "control", "door", "ask", "core.*", "state.*", "errors", "transport"),
+        *("session", "standing", "desktop", "control", "counter", "door", "ask", "core.*", "state.*", "errors"),
+        "transport",
         *("transports", "transports.*"),
     ),
     "clients": ("clients.*", "client", "errors"),
@@ -71,16 +93,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("times",),
-        ("message", "address", "scrub"),
+        ("message", "address", "scrub", "keys"),
         ("frames", "settings", "envelope", "refusals", "index"),
-        ("wire", "contract", "resolve", "inbound", "loops", "queues", "holds", "tasks", "listing"),
-        ("route", "inbox", "letter"),
+        ("inbound",),
+        ("wire", "contract", "resolve", "loops", "queues", "holds", "drops", "tasks", "listing"),
+        ("route", "inbox", "letter", "notices"),
     ),
     "state": (
-        ("files", "processes", "record", "schema", "keeping", "config", "tasklist"),
-        ("places", "tenure", "names", "store_files", "memory_store"),
-        ("belongings", "database"),
+        ("files", "processes", "record", "schema", "keeping", "tasklist"),
+        ("places", "tenure", "names", "store_files", "memory_tables", "watch", "scopes"),
+        ("belongings", "database", "config", "memory_store"),
         ("readings", "journal"),
+        ("writer",),
+        ("store_holds",),
         ("roster", "store"),
         ("directory",),
         ("memory_directory",),
@@ -96,7 +121,7 @@ RANK = {
 }
 
 PURE = frozenset(
-    "__future__ base64 bisect collections dataclasses datetime difflib enum functools hashlib heapq itertools json math"
+    "__future__ base64 bisect collections dataclasses datetime difflib enum functools hashlib heapq hmac itertools json math"
     " operator re string types typing unicodedata".split()
 )
 """All of the standard library that the core may use: no I/O, clock, randomness or logging comes with it.
@@ -234,7 +259,7 @@ EXISTING = {
         "core.envelope",
         "core.wire",
     ),
-    *("core.inbox", "core.resolve", "state", "state.files", "state.store", "transports", "transports.uds"),
+    *("core.inbound", "core.resolve", "state", "state.files", "state.store", "transports", "transports.uds"),
     *("transports.memory", "console", "console.cli", "console.doctor"),
 }
 
@@ -281,7 +306,7 @@ def test_the_table_has_teeth(module: str, source: str, says: str) -> None:
     ("module", "source"),
     [
         ("core.wire", "import msgspec\nfrom postroom.core import message\nfrom .envelope import Frame"),
-        ("core.inbox", "from dataclasses import dataclass\nfrom postroom.core.resolve import Resolved"),
+        ("core.letter", "from dataclasses import dataclass\nfrom postroom.core.resolve import Resolved"),
         (
             "session",
             "from postroom import transports\nfrom postroom.state.store import Store\nimport asyncio",

@@ -154,7 +154,7 @@ def test_options_that_do_not_go_together(desk: Desk) -> None:
         ("open", "--detach", "--", "true"),
         ("open", "--resume", "0" * 8, "--name", "x", "--detach"),
         ("open", "--kind", "nonsense"),
-        ("open", "--mode", "bypassPermissions"),
+        ("open", "--mode", "nonsense"),
         ("open", "--frobnicate"),
     ):
         assert desk.run(*words).code == 2, words

@@ -32,6 +32,9 @@ class Registry:
         self.looks.append(address)
         return self.session if (address, pid, start) == (ADDRESS, 100, "start-100") else None
 
+    def doubt(self, address: str, pid: int, start: str) -> str:
+        return "another process is there"
+
 
 def said(address: str | None = ADDRESS, name: str | None = "alice") -> wire.Claims:
     """What a sender says of itself."""
@@ -39,7 +42,7 @@ def said(address: str | None = ADDRESS, name: str | None = "alice") -> wire.Clai
 
 
 def origins_of(registry: Registry) -> Origins:
-    return Origins(registry)  # pyright: ignore[reportArgumentType]
+    return Origins(registry, (1, "own"))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.rule("04.15")
@@ -47,7 +50,13 @@ def test_a_known_process_at_its_own_address_is_verified() -> None:
     """The registry's name counts and not the one that it says; any class is a claim."""
     origin = origins_of(Registry()).of(said(name="root"), ALICE)
     assert origin == Origin(
-        kind="peer", identity="alice-id", verified=True, name="alice", address=ADDRESS, transport="uds"
+        kind="peer",
+        identity="alice-id",
+        verified=True,
+        name="alice",
+        address=ADDRESS,
+        transport="uds",
+        reply_path=f"100:start-100 {ADDRESS}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,6 +142,7 @@ def test_a_message(origin: Origin, shown: dict[str, Any]) -> None:
         "state": "received",
         "redelivered": True,
         "held": False,
+        "approved_by": None,
     }
     expected = {"kind": "session", **shown}
     if origin is ALICE:
@@ -190,6 +192,9 @@ def test_a_status() -> None:
         "problems": ["The disk is tired."],
     }
     assert present.opened_document(STATUS, 7, None) == {**document, "pid": 7, "socket": None}
+    shut = replace(STATUS, inbound="refuse", inbound_scope="user", off=("send", "receive"))
+    assert present.status_document(shut)["inbound"] == {"value": "refuse", "scope": "user"}
+    assert present.status_document(shut)["off"] == ["send", "receive"]
 
 
 ROW = Row(
@@ -267,6 +272,26 @@ def test_a_document_is_one_line_and_reads_back(text: str) -> None:
 # ── for people ───────────────────────────────────────────────────────────────────────────────────
 
 
+def test_the_command_line_speaks_of_its_own_options() -> None:
+    """A refusal or a warning that is written for the tool names no field that a command has not."""
+    for code, row in CODES.items():
+        said = "".join(
+            present.refused(Refusal(code=code, message=row.sentence, hint=row.hint), as_json=False)
+        )
+        assert not re.search(r"`message`|`summary`|in_reply_to|notify_when_idle", said), said
+    warned = Receipt(
+        status="queued",
+        msg_id="m",
+        to=PARTY,
+        note="n",
+        warnings=("in_reply_to was sent", "`summary` was ignored: it belongs to a text."),
+    )
+    words = ["--in-reply-to was sent", "`--summary` was ignored: it belongs to a text."]
+    assert present.receipt_document(warned)["warnings"] == words
+    assert all(f"warning: {word}\n" in present.receipt_text(warned) for word in words)
+    assert present.spoken("Send it without `notify_when_idle`.") == "Send it without `--notify-when-idle`."
+
+
 def test_a_receipt_in_words() -> None:
     receipt = Receipt(
         status="queued", msg_id="m-1", to=PARTY, note="In bob's inbox.", waiting=2, warnings=("Beware.",)
@@ -288,19 +313,21 @@ def test_a_message_in_words_says_how_sure_the_sender_is() -> None:
         "from somebody who claims to be alice [3fa9c1], "
     )
     assert present.message_text(message(origin=NAMELESS)).startswith("from somebody without a name, ")
+    child = Origin(kind="own_child", identity="process:1:2", verified=True, name="a process of this session")
+    assert present.message_text(message(origin=child)).startswith("from a process of this session, ")
 
 
 @pytest.mark.rule("11.1")
 def test_the_marks_of_a_message() -> None:
     head = present.message_text(message(redelivered=True, held=True, in_reply_to="m-0")).splitlines()[0]
-    assert head.endswith(f", {SECOND}, id m-1, answers m-0 [again] [released]")
+    assert head.endswith(f", {SECOND}, id m-1, answers m-0 [again] [held, let in later]")
 
 
 def test_an_inbox_in_words() -> None:
     notice = Notice(kind="idle", at=NOW, about="bob")
     assert present.inbox_text((), taken=True) == "Nothing waits.\n"
     text = present.inbox_text([message(), message("two")], [notice], taken=False)
-    assert text.startswith("notice: idle bob")
+    assert text.startswith("notice (idle): bob has ended its turn")
     assert text.endswith("2 waiting; `postroom inbox --take` takes them.\n")
     assert "takes them" not in present.inbox_text([message()], taken=True)
     assert present.inbox_text((), [notice], taken=False).count("\n") == 1
@@ -321,6 +348,11 @@ def test_a_status_in_words() -> None:
         ["ignored", "bad-frame 2"],
         ["problem", "The disk is tired."],
     ]
+    busy = replace(STATUS, held=2, inbound="hold", inbound_scope="managed", off=("send",))
+    text = present.status_text(present.status_document(busy))
+    assert re.search(r"held +2; `postroom --session bob held` shows them\n", text)
+    assert re.search(r"inbound +hold \(set by managed\)\n", text)
+    assert re.search(r"off +send: turned off by settings\n", text)
     gone = Status(name="bob", ref="3fa9c1", session_id="i", peer_address=None)
     assert re.search(r"peer address +unavailable\n", present.status_text(present.status_document(gone)))
 
@@ -452,7 +484,8 @@ def test_a_diagram_cannot_be_written_by_a_detail(words: str) -> None:
 @pytest.mark.rule("10.37")
 def test_exit_codes() -> None:
     """2 usage, 3 not found, 4 ambiguous, 1 everything else."""
-    expected = {"usage": 2, "not_found": 3, "unknown_message": 3, "ambiguous": 4}
+    expected = {"usage": 2, "ambiguous": 4}
+    expected |= dict.fromkeys(("not_found", "unknown_message", "not_held", "unknown_rule"), 3)
     for code in CODES:
         assert present.exit_code(code) == expected.get(code, 1), code
     assert present.exit_code("whatever") == 1

@@ -188,3 +188,17 @@ def test_a_row_says_what_is_known_and_nothing_else() -> None:
 )
 def test_an_age_has_one_unit(milliseconds: int, written: str) -> None:
     assert age(milliseconds) == written
+
+
+@pytest.mark.rule("01.29", "12.20")
+def test_a_later_sign_of_life_counts_and_is_asked_for_only_what_is_shown() -> None:
+    found = [Row(identity=f"id-{number}", name=f"n{number}", seen_at=NOW) for number in range(9)]
+    asked: list[str] = []
+
+    def sign(identity: str) -> int:
+        asked.append(identity)
+        return NOW + SECOND if identity == "id-0" else NOW - SECOND
+
+    answer = listing(found, own="id-8", limit=2, sign=sign)
+    assert sorted(asked) == ["id-0", "id-1", "id-8"]
+    assert [row.seen_at for row in answer.rows] == [NOW + SECOND, NOW]

@@ -55,7 +55,15 @@ def test_every_code_of_the_specification_is_there() -> None:
 @pytest.mark.rule("01.28")
 def test_beyond_them_only_what_programs_and_people_meet() -> None:
     assert set(CODES) - set(SPECIFIED) == {
-        *("unknown", "unknown_message", "usage", "session_closed", "unfit_path", "unsupported"),
+        *(
+            "unknown",
+            "unknown_message",
+            "unknown_rule",
+            "usage",
+            "session_closed",
+            "unfit_path",
+            "unsupported",
+        ),
     }
 
 

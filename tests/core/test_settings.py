@@ -391,7 +391,7 @@ def test_a_key_whose_feature_is_not_built_is_reported_as_that(key: str, value: o
 
 @pytest.mark.rule("03.36")
 @pytest.mark.parametrize(
-    ("key", "value"), [("dialogExpiry", "5m"), ("refusalNotice", "tell"), ("permissions", {"deny": ["x"]})]
+    ("key", "value"), [("dialogExpiry", "5m"), ("refusalNotice", "tell"), ("permissions", {"deny": ["SendMessage"]})]
 )
 def test_of_a_key_that_works_nothing_is_said(key: str, value: object) -> None:
     assert together(user={key: value}).problems == ()
@@ -448,7 +448,7 @@ def test_no_record_shows_a_secret() -> None:
 def test_every_way_of_combining_is_one_of_the_table() -> None:
     assert set(COMBINE) == {"first", "any", "union", "ratchet"}
     for combine in cast("list[Callable[..., tuple[Scope, object]]]", list(COMBINE.values())):
-        value = frozenset({"x"}) if combine is COMBINE["union"] else True
+        value = frozenset({"SendMessage"}) if combine is COMBINE["union"] else True
         assert combine([("user", value)]) == ("user", value)
 
 

@@ -32,6 +32,7 @@ from postroom.core.wire import (
     encode_auth,
     encode_control,
     encode_user,
+    readdressed,
     reply_path,
 )
 from postroom.errors import BadFrame, LineTooLong
@@ -374,6 +375,17 @@ def test_every_control_frame_comes_back(action: str) -> None:
     assert "é".encode() in data
     assert decode(data) == msgspec.structs.replace(frame, msgV=1)
     assert encode_control(msgspec.structs.replace(frame, msgV=1)) == data
+
+
+@pytest.mark.rule("05.24")
+def test_a_control_line_of_an_earlier_life_bears_the_address_of_today() -> None:
+    frame = ControlFrame(action="peer_message_status", msg_id="m-1", from_=ADDRESS, status="held", reason="é")
+    old = encode_control(msgspec.structs.replace(frame, from_="uds:/run/user/1000/postroom/1.sock"))
+    assert readdressed(old, ADDRESS) == encode_control(frame)
+    assert readdressed(encode_control(frame), ADDRESS) == encode_control(frame)
+    assert decode(readdressed(old, None)[:-1]) == msgspec.structs.replace(frame, from_=None, msgV=1)
+    for other in (line(), b"{", encode_ack("m-1", "queued")):
+        assert readdressed(other, "uds:/elsewhere.sock") == other
 
 
 @pytest.mark.rule("05.24")
