@@ -78,11 +78,16 @@ def test_what_is_held() -> None:
         },
         "cause": "mode-mismatch",
         "text": "x\x1b",
+        "cut": 0,
         "since": "2026-11-30T10:15:02Z",
         "expires_at": "2026-11-30T10:20:02Z",
     }
     assert (second["cause"], second["expires_at"]) == ("explicit-setting", None)
     assert verdicts.held_document(()) == {"held": []}
+    # More than an answer holds is cut, and said to be: nothing else is.
+    large = [hold("x" * (verdicts.HELD_CHARACTERS // 2)), hold("y" * (verdicts.HELD_CHARACTERS // 2 + 1))]
+    texts = [(len(one["text"]), one["cut"]) for one in verdicts.held_document(large)["held"]]
+    assert texts == [(verdicts.HELD_CHARACTERS // 2, 0), (verdicts.HELD_CHARACTERS // 2, 1)]
 
 
 @pytest.mark.rule("10.29")

@@ -32,6 +32,11 @@ TIDY_SECONDS = 60.0
 """How long after a write retention runs: no busy moment then, and one commit for many messages (05.27)."""
 
 
+TIDY_TURNED_AWAY = 400
+"""Messages turned away after which retention does not wait: their three rows each in the journal are fewer than it
+removes at once, so that a flood does not outgrow it (11.10)."""
+
+
 class Bell:
     """Wakes whoever waits for a change: a commit, a notice, the end."""
 
@@ -111,6 +116,7 @@ class Commits:
         self._kept = kept
         self._removed = removed
         self._tidying: asyncio.TimerHandle | None = None
+        self._turned_away = 0
         self._owed: list[tuple[Channel | None, str, str, str]] = []
         self._scheduled = False
 
@@ -161,12 +167,21 @@ class Commits:
         if self._tidying is None:
             self._tidying = asyncio.get_running_loop().call_later(TIDY_SECONDS, self._tidy)
 
+    def turned_away(self) -> None:
+        """A message was not kept, and the journal says so: nothing bounds how many come, so after some it is tidied."""
+        self._turned_away += 1
+        if self._turned_away == TIDY_TURNED_AWAY and self._tidying is not None:
+            self._tidying.cancel()
+            self._tidying = asyncio.get_running_loop().call_later(0, self._tidy)
+
     def _tidy(self) -> None:
         """Removes what is too old or too much to be kept, a bounded piece of it (05.27, 11.10)."""
         self._tidying = None
+        pieces, self._turned_away = 1 + self._turned_away // TIDY_TURNED_AWAY, 0
         self.now()
         with self.noting():
-            self._removed(self._store.prune(self._clock()))
+            for _ in range(pieces):
+                self._removed(self._store.prune(self._clock()))
 
     def stop(self) -> None:
         """Tidies no more: the session ends."""

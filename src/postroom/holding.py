@@ -254,13 +254,10 @@ class Holding:
             return
         changes = self.queue.rejudge(self.judged_again, now, expiry, kind=self._kind, attached=self.attached)
         try:
-            with self._commits.using():
+            with self._commits.at_once():
                 self._perform(changes, now, why)
         except StoreFailed:
             self._undone = why
-        else:
-            if self._store.pending:
-                self._commits.soon()
         self._changed()
 
     def judged_again(self, hold: Hold) -> Judgement:

@@ -280,6 +280,7 @@ class Session(Taking, Deciding):
                 if judgement.rung != "shape":
                     store.note(msg_id, "received", now, peer=peer)
                 store.note(msg_id, judgement.journal, now, judgement.detail, peer=peer)
+                commits.turned_away()
                 if asker is None and judgement is not inbound.SELF_ECHO and judgement.rung != "settled":
                     reason = judgement.reason or MISADDRESSED
                     self._telling.dropped(origin.identity, origin.reply_path, msg_id, reason)

@@ -22,15 +22,24 @@ if TYPE_CHECKING:
 # ── documents ────────────────────────────────────────────────────────────────────────────────────
 
 
-def held_document(holds: Iterable[Hold]) -> present.Document:
-    """What `held` answers (10.26)."""
+HELD_CHARACTERS = 8_000_000
+"""Of text in one answer about what is held: eight of the longest messages. A hundred of them would be more than a
+command is handed at once (11.10)."""
+
+
+def held_document(holds: Sequence[Hold]) -> present.Document:
+    """What `held` answers (10.26). Where all texts together are too much, each is cut, and `cut` says by how much."""
+    most = HELD_CHARACTERS
+    if sum(len(hold.message.text) for hold in holds) > most:
+        most //= len(holds)
     return {
         "held": [
             {
                 "msg_id": hold.message.msg_id,
                 "from": present.origin_document(hold.message.origin),
                 "cause": hold.cause,
-                "text": hold.message.text,
+                "text": hold.message.text[:most],
+                "cut": max(0, len(hold.message.text) - most),
                 "since": iso(hold.message.received_at),
                 "expires_at": None if hold.expires_at is None else iso(hold.expires_at),
             }

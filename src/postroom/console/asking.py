@@ -51,10 +51,8 @@ def in_front() -> bool:
     """Whether this process is in the foreground of its terminal."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (
-        OSError
-    ):  # it is no terminal of this process's session: the shell there puts nobody in the background
-        return True
+    except OSError:
+        return True  # it is the terminal of another session, in which this process is nobody's background
 
 
 class Asking:
