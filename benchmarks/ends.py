@@ -176,6 +176,7 @@ def inbox(kind: str, path: str, folder: str, peer_address: str, peer_pid: str) -
     from postroom import Limits, Session
     from postroom.core.address import uds_address
     from postroom.opening import epoch_ms, new_id
+    from postroom.standing import Standing
     from postroom.state import processes
     from postroom.state.memory_directory import Gathering, MemoryDirectory
     from postroom.state.memory_store import MemoryStore
@@ -202,7 +203,7 @@ def inbox(kind: str, path: str, folder: str, peer_address: str, peer_pid: str) -
             store=MemoryStore() if kind == "memory" else SqliteStore.open(folder, now=epoch_ms()),
             directory=MemoryDirectory(gathering, own, uds_address(path)),
             transport=UdsTransport(path, tokens={TOKEN: "peer"}),
-            limits=Limits.unbounded(),
+            standing=Standing(limits=Limits.unbounded()),
         )
         await session.serve()
 

@@ -24,6 +24,7 @@ from postroom.core.address import ref_of
 from postroom.core.index import Candidate, Index
 from postroom.core.queues import MainQueue
 from postroom.opening import epoch_ms, new_id
+from postroom.standing import Standing
 from postroom.state.memory_directory import Gathering, MemoryDirectory
 from postroom.state.memory_store import MemoryStore
 from postroom.state.record import Record
@@ -255,7 +256,7 @@ async def two_sessions() -> tuple[Session, Session]:
             store=MemoryStore(name),
             directory=MemoryDirectory(gathering, record, address),
             transport=MemoryTransport(hub, name, evidence=Evidence("memory", pid=os.getpid())),
-            limits=Limits.unbounded(),
+            standing=Standing(limits=Limits.unbounded()),
         )
         await session.serve()
         made.append(session)

@@ -26,6 +26,7 @@ from postroom import Evidence, Limits, Session
 from postroom.core import wire
 from postroom.core.index import Index
 from postroom.opening import epoch_ms, new_id
+from postroom.standing import Standing
 from postroom.state.directory import Directory
 from postroom.state.memory_directory import Gathering, MemoryDirectory
 from postroom.state.memory_store import MemoryStore
@@ -224,7 +225,7 @@ def waiting(runner: asyncio.Runner, count: int, text: str) -> Callable[[], objec
             store=MemoryStore(),
             directory=MemoryDirectory(Gathering(), record, "memory:receiver"),
             transport=MemoryTransport(Hub(), "receiver"),
-            limits=Limits.unbounded(),
+            standing=Standing(limits=Limits.unbounded()),
         )
         channel = Quiet()
         for line in frames:

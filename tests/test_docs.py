@@ -175,7 +175,9 @@ HELD = tuple(
     for message, expires_at in zip(MESSAGES, (0, None), strict=True)
 )
 EXPLANATIONS = (
-    Explanation(outcome="held", rung="class", scope="default", cause="mode-mismatch", then="held", state="held"),
+    Explanation(
+        outcome="held", rung="class", scope="default", cause="mode-mismatch", then="held", state="held"
+    ),
     Explanation(outcome="accepted", rung="class", scope="default", cause=""),
 )
 RULES = (Rule(id="1", identity="id-1", name="api", since=0),)
@@ -511,7 +513,19 @@ def test_the_clean_up_is_said_to_run_where_it_does() -> None:
 
 
 HOSTS = {
-    *("apply", "arrive", "begin", "control", "count", "found", "leave", "now", "send_call", "serve", "wait_for"),
+    *(
+        "apply",
+        "arrive",
+        "begin",
+        "control",
+        "count",
+        "found",
+        "leave",
+        "now",
+        "send_call",
+        "serve",
+        "wait_for",
+    ),
 }
 """Methods of a session for transports and for hosts, which a program that opens one has no use for."""
 

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from postroom.core.address import claim_key
-from tests.desk import SECONDS, Desk, running, wait_until
+from tests.desk import ROOMY, SECONDS, Desk, running, wait_until
 from tests.strangers import OTHER_UID, control_path, needs_root, private_desk
 
 PARTIES = Path(__file__).with_name("parties")
@@ -149,6 +149,7 @@ def sessions(desk: Desk) -> Path:
 def desk() -> Iterator[Desk]:
     """A desk with alice, who looks, and bob, whose files are spoilt and mended."""
     with private_desk() as desk:
+        desk.settings(limits=ROOMY)
         desk.open("alice")
         desk.open("bob")
         yield desk

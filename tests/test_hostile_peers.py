@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from postroom.door import MAX_REQUEST
-from tests.desk import COMMAND, Desk
+from tests.desk import COMMAND, ROOMY, Desk
 from tests.strangers import Raw, as_line, control_path, enveloped, frame, private_desk
 
 TEXT = "the column is tenant_id"
@@ -29,6 +29,7 @@ MAX_LINE = 1_048_576
 def desk() -> Iterator[Desk]:
     """A desk with bob, who is attacked, his friend alice, and carol, of whom he has never heard."""
     with private_desk() as desk:
+        desk.settings(limits=ROOMY)
         for name in ("alice", "bob", "carol"):
             desk.open(name)
         yield desk
@@ -298,7 +299,7 @@ def test_a_peer_that_is_killed_in_the_middle(bob: Bob, whole: bool) -> None:
 def test_another_sessions_address_verifies_nobody(bob: Bob, envelope: bool) -> None:
     """The name is shown as claimed, there is nothing to answer to, and carol never hears of it."""
     address = session(bob.desk, "carol")["peer_address"]
-    attributes = f' from="{address}" from-name="carol" from-mode="bypass"'
+    attributes = f' from="{address}" from-name="carol" from-mode="prompting"'
     message = enveloped(TEXT, attributes) if envelope else {"role": "user", "content": TEXT}
     with bob.line() as line:
         line.say({**frame(""), "message": message, "from": address})
@@ -313,9 +314,9 @@ def test_another_sessions_address_verifies_nobody(bob: Bob, envelope: bool) -> N
         "ref": None,
         "kind": "session",
         "verified": False,
-        "class": "bypassing" if envelope else None,
+        "class": "prompting" if envelope else None,
     }
-    assert bob.desk.refused("--session", "bob", "send", address, "answer", code=3)["code"] == "not_found"
+    assert bob.desk.refused("--session", "bob", "send", address, "answer")["code"] == "unsafe_target"
     assert bob.desk.take("carol") == []
 
 

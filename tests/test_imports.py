@@ -30,7 +30,8 @@ BENEATH = frozenset("_socket _json _sha256 _sha2 unicodedata".split())
 
 FAST = [
     ("--session", "alice", "send", "bob", "hello"),
-    ("send", "bob", "hello"),
+    ("send", "bob", "hello again"),
+    ("--session", "alice", "held"),
     ("--session", "alice", "inbox"),
     ("--session", "alice", "inbox", "--take", "--json"),
     ("--session", "alice", "wait", "--timeout", "0"),

@@ -24,7 +24,7 @@ import pytest
 from postroom import InvalidName, open_session
 from postroom.core.address import claim_key
 from postroom.core.contract import MAX_SENT
-from tests.desk import COMMAND, SECONDS, Desk, running, wait_until
+from tests.desk import COMMAND, ROOMY, SECONDS, Desk, running, wait_until
 from tests.strangers import (
     OTHER_UID,
     Raw,
@@ -42,6 +42,7 @@ TEXT = "the column is tenant_id"
 def common() -> Iterator[Desk]:
     """A desk with alice and bob, for tests that leave them as they were."""
     with private_desk() as desk:
+        desk.settings(limits=ROOMY)
         desk.open("alice")
         desk.open("bob")
         yield desk
@@ -51,6 +52,7 @@ def common() -> Iterator[Desk]:
 def desk() -> Iterator[Desk]:
     """A desk of one's own, with nobody there."""
     with private_desk() as desk:
+        desk.settings(limits=ROOMY)
         yield desk
 
 

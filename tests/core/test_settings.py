@@ -391,7 +391,8 @@ def test_a_key_whose_feature_is_not_built_is_reported_as_that(key: str, value: o
 
 @pytest.mark.rule("03.36")
 @pytest.mark.parametrize(
-    ("key", "value"), [("dialogExpiry", "5m"), ("refusalNotice", "tell"), ("permissions", {"deny": ["SendMessage"]})]
+    ("key", "value"),
+    [("dialogExpiry", "5m"), ("refusalNotice", "tell"), ("permissions", {"deny": ["SendMessage"]})],
 )
 def test_of_a_key_that_works_nothing_is_said(key: str, value: object) -> None:
     assert together(user={key: value}).problems == ()
