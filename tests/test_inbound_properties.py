@@ -588,3 +588,12 @@ class Inbound(RuleBasedStateMachine):
 
 class InboundOnDisk(Inbound):
     desk_of = SqliteDesk
+
+
+shows = pytest.mark.rule("11.7", "11.9", "03.8", "03.18", "03.64", "11.5", "04.15")
+
+TestInbound = shows(Inbound.TestCase)
+TestInbound.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+TestInboundOnDisk = shows(InboundOnDisk.TestCase)
+TestInboundOnDisk.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
