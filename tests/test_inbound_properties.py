@@ -431,9 +431,12 @@ class Inbound(RuleBasedStateMachine):
     @precondition(lambda self: self.always)
     @rule()
     def revoke(self) -> None:
-        [first, *_] = self.bob.rules()
-        self.bob.revoke(first.id)
-        self.always.discard(first.identity)
+        async def work() -> None:
+            [first, *_] = self.bob.rules()
+            self.bob.revoke(first.id)
+            self.always.discard(first.identity)
+
+        self.run(work())
 
     def past(self) -> set[Key]:
         """The holds whose time is over."""
@@ -498,15 +501,17 @@ class Inbound(RuleBasedStateMachine):
 
     @rule(limit=st.none() | st.integers(1, 2), later=st.booleans())
     def take(self, limit: int | None, later: bool) -> None:
-        lease = self.bob.take(limit=limit, later=later)
+        async def work() -> Lease:
+            return self.bob.take(limit=limit, later=later)
+
+        lease = self.run(work())
         keys = {key_of(message) for message in lease.messages}
         assert len(keys) == len(lease.messages)
         assert keys <= self.waiting
         for message in lease.messages:
-            key = key_of(message)
-            assert message.origin.identity == self.origins[key][0]
-            assert message.origin.verified == self.origins[key][1]
-            assert message.origin.kind == self.kinds[key]
+            key, origin = key_of(message), message.origin
+            assert (origin.identity, origin.verified, origin.address) == self.origins[key]
+            assert origin.kind == self.kinds[key]
         self.waiting -= keys
         if lease:
             self.leased[lease.id] = (lease, keys)

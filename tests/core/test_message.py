@@ -141,3 +141,15 @@ def test_iso(at: int, written: str) -> None:
 def test_iso_reads_back_to_the_same_second(at: int) -> None:
     read = datetime.strptime(iso(at), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert int(read.timestamp()) == at // 1000
+
+
+@pytest.mark.rule("04.15", "11.7")
+def test_a_journal_says_of_a_name_that_it_is_only_claimed() -> None:
+    named = Origin(kind="peer", identity="id-1", name="alice", verified=True)
+    claimed = Origin(kind="peer", identity="process:1:2", name="alice")
+    nameless = Origin(kind="peer", identity="process:1:2")
+    assert [origin.known_as for origin in (named, claimed, nameless)] == [
+        "alice",
+        "alice (claimed)",
+        "process:1:2",
+    ]

@@ -19,6 +19,7 @@ from postroom.core.refusals import (
     NOT_BUILT,
     code_of,
     legible,
+    not_held,
     refusal,
     wire_reason,
 )
@@ -177,3 +178,20 @@ def test_no_code_stands_in_the_table_twice() -> None:
     )
     assert isinstance(rows, ast.Tuple)
     assert len(rows.elts) == len(CODES)
+
+
+@pytest.mark.rule("10.5")
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("01a22d", "begins the ids of 2 held messages"),
+        ("01a2", "is too short to stand for a held message"),
+        ("01a22d-1", "is too short"),  # only one has it: the session would have taken it
+        ("ffffff", "No message ffffff is held here"),
+    ],
+)
+def test_why_an_id_stands_for_no_held_message(asked: str, says: str) -> None:
+    said = not_held(asked, ["01a22d-1", "01a22d-2", "77"])
+    assert said.code == "not_held"
+    assert says in said.message
+    assert said.hint
