@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from postroom import Limits, Receipt, Session
+from postroom import Decided, Limits, Receipt, Refusal, Session
+from postroom.core.holds import numbered
 from postroom.core.message import Origin
 from postroom.core.settings import DEFAULTS, InboundSetting, Settings
 from postroom.origins import OWN_CHILD
@@ -270,5 +271,28 @@ def test_who_is_somebody_else_may_say_so() -> None:
             b.tick()
             await until(lambda: kinds(a.peek_notices()) == ["misaddressed"])
             assert a.peek_notices()[0].about == "b"
+
+    run(work())
+
+
+@pytest.mark.rule("10.5", "03.8", "03.41")
+def test_two_held_messages_of_one_id_are_told_apart() -> None:
+    """Senders choose their ids, so one may bear another's: neither is taken for the other."""
+
+    async def work() -> None:
+        room = Room()
+        async with room.open("b", settings=by_user("hold")) as b:
+            for number, text in enumerate(("honest", "forged")):
+                b.arrive(frame_of(text, "m-1"), Line(Evidence("memory", 6000 + number, "s")))
+            first, second = b.held()
+            for decide in (b.approve, b.deny):
+                said = decide("m-1")
+                assert isinstance(said, Refusal)
+                assert said.code == "not_held"
+            assert numbered(second) == f"m-1#{second.row}"
+            assert isinstance(b.deny(numbered(second)), Decided)
+            assert b.held() == (first,)
+            assert isinstance(b.approve("m-1"), Decided)
+            assert [message.text for message in b.drain()] == ["honest"]
 
     run(work())

@@ -68,6 +68,7 @@ def test_what_is_held() -> None:
     first, second = document["held"]
     assert first == {
         "msg_id": "0197ab-1",
+        "call": "0197ab-1#1",
         "from": {
             "address": f"alice [{REF}]",
             "name": "alice",

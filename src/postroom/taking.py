@@ -107,9 +107,9 @@ class Taking:
         """Takes everything that waits and confirms it at once: for a loop that cannot fail in between.
 
         A message whose reader dies right after this is not handed out again; `take` and `confirm` are
-        for whoever wants that.
+        for whoever wants that. Notices wait for a `take`.
         """
-        lease = self.take()
+        lease = self.take(notices=False)
         self.confirm(lease)
         return list(lease.messages)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from postroom import present
 from postroom.core.address import ref_of, shown
+from postroom.core.holds import numbered
 from postroom.core.times import iso
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def held_document(holds: Sequence[Hold]) -> present.Document:
         "held": [
             {
                 "msg_id": hold.message.msg_id,
+                "call": call,
                 "from": present.origin_document(hold.message.origin),
                 "cause": hold.cause,
                 "text": hold.message.text[:most],
@@ -43,7 +45,7 @@ def held_document(holds: Sequence[Hold]) -> present.Document:
                 "since": iso(hold.message.received_at),
                 "expires_at": None if hold.expires_at is None else iso(hold.expires_at),
             }
-            for hold in holds
+            for hold, call in zip(holds, called(holds), strict=True)
         ]
     }
 
@@ -150,7 +152,15 @@ def deciding(verb: str, msg_id: str, name: str) -> str:
     return f"{present.acting_for(name)} {verb} {'-- ' if msg_id[:1] == '-' else ''}{quote(msg_id)}"
 
 
-def hold_text(hold: Hold, name: str, now: int, *, receiver: str = "") -> str:
+def called(holds: Sequence[Hold]) -> list[str]:
+    """What `approve` and `deny` are given for each of some holds: its id, with its number where several have that id."""
+    ids = [hold.message.msg_id for hold in holds]
+    return [
+        numbered(hold) if ids.count(msg_id) > 1 else msg_id for hold, msg_id in zip(holds, ids, strict=True)
+    ]
+
+
+def hold_text(hold: Hold, name: str, now: int, *, receiver: str = "", call: str = "") -> str:
     """One held message for the person who decides: sender, classes, cause, time left, preview, what to type (10.5).
 
     Args:
@@ -158,6 +168,7 @@ def hold_text(hold: Hold, name: str, now: int, *, receiver: str = "") -> str:
         name: the session's, for the commands.
         now: epoch milliseconds.
         receiver: the session's own class, where it does not stand above.
+        call: what the commands are given for it, where that is not its id.
     """
     message = hold.message
     begins, more = preview(message.text)
@@ -173,7 +184,8 @@ def hold_text(hold: Hold, name: str, now: int, *, receiver: str = "") -> str:
         lines.append(
             f"  … and {more:,} characters more: `{present.acting_for(name)} held --json` has all of it"
         )
-    lines += [f"  {deciding('approve', message.msg_id, name)}", f"  {deciding('deny', message.msg_id, name)}"]
+    call = call or message.msg_id
+    lines += [f"  {deciding('approve', call, name)}", f"  {deciding('deny', call, name)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -185,7 +197,10 @@ def held_text(holds: Sequence[Hold], status: Status, now: int) -> str:
         f"{len(holds)} held by {shown(status.name, status.ref)}, whose class is {status.permission_class} (mode"
         f" {present.one_line(status.mode)}). A person decides; until then nothing of it is delivered.\n"
     )
-    return head + "".join(f"\n{hold_text(hold, status.name, now)}" for hold in holds)
+    return head + "".join(
+        f"\n{hold_text(hold, status.name, now, call=call)}"
+        for hold, call in zip(holds, called(holds), strict=True)
+    )
 
 
 def decided_text(decided: Decided, hold: Hold | None, *, always: bool, more: int = 0, above: str = "") -> str:

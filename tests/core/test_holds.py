@@ -256,6 +256,8 @@ def test_what_several_have_is_told_apart_by_nobody() -> None:
     queue = HoldQueue([hold(1, msg_id="abcdef-1"), hold(2, msg_id="abcdef-2"), hold(3, msg_id="abcdef-2")])
     assert rows(queue.find("abcdef")) == [1, 2, 3]
     assert rows(queue.find("abcdef-2")) == [2, 3]  # two senders may use one id
+    assert rows(queue.find("abcdef-2#3")) == [3]
+    assert rows(queue.find("abcdef-2#1")) == []
 
 
 @pytest.mark.rule("03.38")

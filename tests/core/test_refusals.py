@@ -188,10 +188,11 @@ def test_no_code_stands_in_the_table_twice() -> None:
         ("01a2", "is too short to stand for a held message"),
         ("01a22d-1", "is too short"),  # only one has it: the session would have taken it
         ("ffffff", "No message ffffff is held here"),
+        ("one-id", "Several held messages have the id one-id"),
     ],
 )
 def test_why_an_id_stands_for_no_held_message(asked: str, says: str) -> None:
-    said = not_held(asked, ["01a22d-1", "01a22d-2", "77"])
+    said = not_held(asked, ["01a22d-1", "01a22d-2", "77", "one-id", "one-id"])
     assert said.code == "not_held"
     assert says in said.message
     assert said.hint

@@ -20,6 +20,7 @@ import termios
 from typing import TYPE_CHECKING
 
 from postroom import verdicts
+from postroom.core.holds import numbered
 from postroom.core.message import Refusal
 from postroom.errors import StoreFailed
 
@@ -145,7 +146,7 @@ class Asking:
         return line.strip().casefold() if line else None
 
     def _decide(self, hold: Hold, answer: str) -> None:
-        msg_id = hold.message.msg_id
+        msg_id = numbered(hold)  # its sender's id may be another one's too
         always = answer == "always"
         if always and hold.message.origin.address is None:
             self._say("Its sender was not verified, so there is nobody to accept always. It is still held:")

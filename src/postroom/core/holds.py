@@ -374,11 +374,12 @@ class HoldQueue:
         """The holds that an id stands for: those of this very id, else those whose id begins so (10.5).
 
         Args:
-            prefix: an id, or its first `MIN_PREFIX` characters or more.
+            prefix: an id, or its first `MIN_PREFIX` characters or more. Senders choose their ids, so two may have
+                sent the same one: then `ID#ROW` says which.
 
         Returns them oldest first; more than one where it does not say which is meant.
         """
-        exact = [hold for hold in self._holds if hold.message.msg_id == prefix]
+        exact = [hold for hold in self._holds if prefix in (hold.message.msg_id, numbered(hold))]
         if exact or len(prefix) < MIN_PREFIX:
             return exact
         return [hold for hold in self._holds if hold.message.msg_id.startswith(prefix)]
@@ -469,6 +470,11 @@ class HoldQueue:
             return None
         # It runs, so there was a period; where nobody has said which, it goes on as it is.
         return hold.expires_at + (expiry - self._expiry if self._expiry else 0)
+
+
+def numbered(hold: Hold) -> str:
+    """The id of a held message with the store's number: what tells it from one of another sender with the same id."""
+    return f"{hold.message.msg_id}#{hold.row}"
 
 
 def _row(hold: Hold) -> int:

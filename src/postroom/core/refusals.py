@@ -230,6 +230,11 @@ def not_held(asked: str, ids: Sequence[str]) -> Refusal:
         asked: what was given.
         ids: of all that is held.
     """
+    if sum(each == asked for each in ids) > 1:
+        problem = f"Several held messages have the id {legible(asked)}: their senders chose it."
+        return Refusal(
+            code="not_held", message=problem, hint="`postroom held` shows how each of them is called."
+        )
     alike = sum(each.startswith(asked) for each in ids)
     if not alike:
         return refusal("not_held", msg_id=asked)
