@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from postroom import Limits, Message
+from postroom import Limits, Message, Session
 from postroom.core import notices
 from postroom.core.settings import DEFAULTS, InboundSetting, InboundValue, Settings
 from postroom.transport import Evidence
@@ -133,6 +133,18 @@ class Known:
     name: str
     record: object
     problems: tuple[str, ...]
+
+
+def known_of(session: Session) -> Known:
+    """All of that, as it is now."""
+    return Known(
+        mode=session.standing.mode,
+        settings=session.standing.settings,
+        rules=tuple(session.rules()),
+        name=session.name,
+        record=session.record,
+        problems=session.problems,
+    )
 
 
 # ── what is written to the inbox ─────────────────────────────────────────────────────────────────

@@ -126,6 +126,7 @@ def test_nobody_decides_about_what_is_past_its_deadline(clock: Clock) -> None:
     async def work() -> None:
         async with open_session("bob") as bob, open_session("alice", mode="bypassPermissions") as alice:
             ids = [await says(alice, "bob", text) for text in ("one", "two")]
+            await quiet(bob)
             clock.forward(5 * MINUTE)
             for decide, msg_id in zip((bob.approve, bob.deny), ids, strict=True):
                 refusal = decide(msg_id)

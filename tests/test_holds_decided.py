@@ -40,6 +40,7 @@ def test_the_deadline_runs_whoever_is_there(clock: Clock, kind: str) -> None:
     async def work() -> None:
         async with open_session("bob", kind=kind) as bob, open_session("ann", mode="yolo") as ann:
             first, second = await says(ann, "bob", "one"), await says(ann, "bob", "two")
+            await quiet(bob)
             clock.forward(4 * MINUTE)
             bob.tick()
             bob.approve(first)
@@ -187,6 +188,7 @@ def test_the_note_of_a_yes_reaches_the_receiving_model_as_a_notice(clock: Clock)
     async def work() -> None:
         async with open_session("bob") as bob, open_session("ann", mode="yolo") as ann:
             msg_id = await says(ann, "bob", "The column is tenant_id.")
+            await quiet(bob)
             bob.approve(msg_id, note=NOTE)
             await quiet(bob)
             told = hears(ann)
@@ -331,6 +333,7 @@ def test_what_is_decided_is_decided(clock: Clock, first: Deciding, second: Decid
     async def work() -> None:
         async with open_session("bob") as bob, open_session("ann", mode="yolo") as ann:
             msg_id = await says(ann, "bob")
+            await quiet(bob)
             assert not isinstance(getattr(bob, first)(msg_id), Refusal)
             refusal = getattr(bob, second)(msg_id)
             assert (type(refusal), refusal.code) == (Refusal, "not_held")

@@ -109,6 +109,7 @@ def test_an_end_is_told_to_everybody_whose_message_waits(
     name = f"bob-{next(NUMBERS)}"
     with begun(common, name, words) as process:
         msg_id = common.send("alice", name, "hello")["msg_id"]
+        told(common, msg_id, "held")
         if how == "close":
             assert common.ok("--session", name, "close")["expired"] == 1
         elif how == "end":
@@ -133,6 +134,7 @@ def test_the_end_of_a_detached_session_is_told(common: Desk, how: str | signal.S
     name = bob["name"]
     common.send("dot", name, "accepted")
     msg_id = common.send("alice", name, "hello")["msg_id"]
+    told(common, msg_id, "held")
     if isinstance(how, signal.Signals):
         os.kill(bob["pid"], how)
     else:
@@ -221,6 +223,7 @@ def test_of_two_who_decide_at_once_one_decides(common: Desk) -> None:
     name = bob["name"]
     for verbs in (("approve", "approve"), ("approve", "deny"), ("deny", "deny")):
         msg_id = common.send("alice", name, " and ".join(verbs))["msg_id"]
+        told(common, msg_id, "held")
         with contextlib.ExitStack() as stack:
             both = [
                 stack.enter_context(

@@ -45,9 +45,9 @@ from tests.inbound_model import (
     Bucket,
     Control,
     Key,
-    Known,
     User,
     key_of,
+    known_of,
     setting_of,
 )
 from tests.room import Room
@@ -183,7 +183,7 @@ class Inbound(RuleBasedStateMachine):
 
     def write(self, actor: str, *lines: bytes) -> list[tuple[str, str, str | None]]:
         """Writes lines on a connection of this actor; returns what was acknowledged. Nothing else may come of it."""
-        before, holds = self.known(), {key_of(hold.message) for hold in self.bob.held()}
+        before, holds = known_of(self.bob), {key_of(hold.message) for hold in self.bob.held()}
         answers: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def work() -> None:
@@ -192,24 +192,13 @@ class Inbound(RuleBasedStateMachine):
             await turns()
 
         self.run(work())
-        assert self.known() == before
+        assert known_of(self.bob) == before
         assert holds <= {key_of(hold.message) for hold in self.bob.held()}
         said: list[tuple[str, str, str | None]] = []
         while not answers.empty():
             answer = json.loads(answers.get_nowait() or b"{}")
             said.append((answer["msg_id"], answer["status"], answer.get("reason")))
         return said
-
-    def known(self) -> Known:
-        bob = self.bob
-        return Known(
-            mode=bob.standing.mode,
-            settings=bob.standing.settings,
-            rules=tuple(bob.rules()),
-            name=bob.name,
-            record=bob.record,
-            problems=bob.problems,
-        )
 
     @rule(many=st.lists(USERS, min_size=1, max_size=4))
     def user_frames(self, many: list[User]) -> None:
@@ -376,7 +365,7 @@ class Inbound(RuleBasedStateMachine):
     )
     def alice_sends(self, text: str, to_answer: str | None) -> None:
         """By the library, as a session does."""
-        before, unread = self.known(), self.bob.store.unread
+        before, unread = known_of(self.bob), self.bob.store.unread
 
         async def work() -> str | None:
             result = await self.peers["alice"].send("bob", text, summary="s", in_reply_to=to_answer)
@@ -384,7 +373,7 @@ class Inbound(RuleBasedStateMachine):
             return result.msg_id if isinstance(result, Receipt) else None
 
         msg_id = self.run(work())
-        assert self.known() == before
+        assert known_of(self.bob) == before
         if msg_id is None:
             return
         alice = self.peers["alice"]

@@ -83,6 +83,7 @@ def test_report_46_nobody_answers_and_then_somebody_does(clock: Clock, receiver:
             assert {(first, "held"), (first, "expired")} <= set(log)
 
             second, third = await says(alice, "bob", "two"), await says(alice, "bob", "three")
+            await quiet(bob)
             bob.approve(second)
             bob.deny(third)
             await quiet(bob)
