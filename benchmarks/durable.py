@@ -17,7 +17,7 @@ from benchmarks import peers
 from benchmarks.harness import Goal, Group, beside, floor, on_core, ours
 from benchmarks.inprocess import TEXT
 from benchmarks.processes import SECONDS, private_place
-from benchmarks.sockets import UNGUARDED, connected, in_turn, inbox
+from benchmarks.sockets import GUARDED, connected, in_turn, inbox
 from postroom.opening import new_id
 from postroom.state.store_files import file_system_of
 
@@ -67,7 +67,7 @@ def accept_on(pin: Pin, count: int, many: int, slices: int) -> Generator[Group]:
                 Goal(limit=1 / 4, of=TOGETHER, over=ALONE, text=f"{SENDERS} senders ≤ 1/4 of one at a time"),
                 Goal(limit=1 / 2, of=ALONE, over=peers.REDIS, text="≤ 1/2 of Redis with AOF always"),
             ),
-            note=UNGUARDED,
+            note=GUARDED,
         )
 
 
