@@ -13,7 +13,7 @@ import os
 import sys
 import uuid
 
-from postroom import Receipt, open_session
+from postroom import Limits, Receipt, open_session
 
 PAUSE_SECONDS = 0.02
 """Between two tries: while the receiver is dead there is nobody to be fast for."""
@@ -23,7 +23,7 @@ async def main(name: str, to: str, log: str, stop: str) -> None:
     """Sends until it is told to stop."""
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     number = 0
-    async with open_session(name) as session:
+    async with open_session(name, limits=Limits.unbounded()) as session:
         print(session.id, os.getpid(), flush=True)
         while not os.path.exists(stop):
             number += 1
