@@ -66,6 +66,15 @@ def test_a_person_approves_in_a_terminal(desk: Desk) -> None:
     assert states.index("held") < states.index("accepted") < states.index("consumed")
 
 
+@pytest.mark.rule("10.38", "10.5")
+def test_without_a_session_it_is_said_where_something_is_held(desk: Desk) -> None:
+    assert "holds" not in desk.refused("held")["hint"]
+    hold_one(desk)
+    for words in (["held"], ["approve", "0197ab"], ["deny", "0197ab"]):
+        assert desk.refused(*words)["hint"].startswith("Now bob holds 1. ")
+    assert "holds" not in desk.refused("inbox")["hint"]
+
+
 @pytest.mark.rule("10.5", "03.42", "03.53")
 def test_a_person_denies_and_the_sender_is_told_with_the_note(desk: Desk) -> None:
     msg_id = hold_one(desk)

@@ -44,6 +44,9 @@ class Meant:
     token: str
 
 
+DECIDING = frozenset({"held", "approve", "deny"})
+"""Commands about what is held, for which it is said where something is."""
+
 ORDER = {state: place for place, state in enumerate(("received", "accepted", "queued", "unknown", "leased"))}
 """What comes first where two sessions have a step in the same millisecond."""
 
@@ -135,8 +138,26 @@ def none_meant(verb: str) -> NoSession:
     """What is said when a command needs a session and none is meant."""
     return NoSession(
         f"`{verb}` acts for a session, and none is meant here.",
-        "Name one with --session, or run it inside `postroom open -- COMMAND`. `postroom list` shows who is there.",
+        (held_where() if verb in DECIDING else "")
+        + "Name one with --session, or run it inside `postroom open -- COMMAND`. `postroom list` shows who is there.",
     )
+
+
+def held_where() -> str:
+    """Which of the sessions that run hold how much, as a sentence; empty where none does.
+
+    Those that do not answer are left out.
+    """
+    book = roster()
+    found: list[str] = []
+    for record in book.scan().live:
+        with contextlib.suppress(ask.Unanswered, PostroomError, ValueError, KeyError):
+            known = read_client_token(book.folder(record.session_id))
+            if known is not None:
+                status = json.loads(ask.answer_of(known[1], known[0], ["status", "--json"]))
+                if status["held"]:
+                    found.append(f"{record.name} holds {status['held']}")
+    return f"Now {', '.join(sorted(found))}. " if found else ""
 
 
 def ended_session(named: str | None) -> str | None:
