@@ -172,3 +172,15 @@ def test_what_goes_wrong_in_the_background_is_in_the_log(desk: Desk, home: Path)
     assert target == str(log)
     assert running(bob["pid"])
     assert subprocess.run(["true"], check=False).returncode == 0
+
+
+@pytest.mark.rule("10.8", "05.12")
+def test_a_resume_says_that_the_mode_is_not_kept(desk: Desk) -> None:
+    """Unless one is given; and nothing is said of it where nothing comes back."""
+    session = desk.open("bob", "--mode", "bypassPermissions")
+    assert desk.run("close", "--session", "bob").code == 0
+    for mode, said in ((), True), (("--mode", "bypassPermissions"), False):
+        done = desk.run("open", "--resume", session["session_id"], "--detach", *mode)
+        assert done.code == 0
+        assert ("a mode is not kept" in done.err) is said
+        assert desk.run("close", "--session", "bob").code == 0

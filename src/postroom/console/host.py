@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from postroom import present
 from postroom.console.asking import Asking, can_ask
+from postroom.console.commands.open import mode_not_kept
 from postroom.errors import BadUsage, PostroomError, UnfitPath
 from postroom.opening import Opened, opened_session
 from postroom.state import files
@@ -69,6 +70,7 @@ async def serve(args: Values) -> int:
                 return await until_told(opened)
             opened.session.askable = not args.command and can_ask(opened.session, as_json=args.json)
             warn(opened)
+            sys.stderr.write(mode_not_kept(args))
             if args.command:
                 return await around(opened, args.command)
             sys.stderr.write("postroom: what arrives is printed here; Ctrl-C or `postroom close` ends it\n")

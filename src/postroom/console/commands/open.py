@@ -80,7 +80,15 @@ def detach(args: Values, argv: Sequence[str]) -> int:
     if args.json:
         for problem in document["problems"]:
             sys.stderr.write(f"postroom: {problem}\n")
+    sys.stderr.write(mode_not_kept(args))
     return 0
+
+
+def mode_not_kept(args: Values) -> str:
+    """What is said after a resume without a mode: which mode a session was in is not kept; empty for any other."""
+    if not args.resume or args.mode != "default":
+        return ""
+    return "postroom: its mode is default now: a mode is not kept, so give --mode where it had another\n"
 
 
 def until_closed(fd: int, seconds: float) -> str:
