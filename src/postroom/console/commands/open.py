@@ -77,6 +77,7 @@ def detach(args: Values, argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error['code']}\n{below}")
         return present.exit_code(error["code"])
     sys.stdout.write(said if args.json else present.opened_text(document))
+    sys.stdout.flush()
     if args.json:
         for problem in document["problems"]:
             sys.stderr.write(f"postroom: {problem}\n")
