@@ -309,17 +309,19 @@ class Session(Taking, Deciding):
 
     def _settle(self, message: Message, judgement: Judgement, body: str) -> None:
         """Keeps what was accepted, held or refused: the same work for each (03.10). Raises StoreFailed."""
-        verdict = judgement.outcome
+        verdict: inbound.Verdict = "accepted"
         expires_at = None
-        if verdict == "held":
+        if judgement.outcome == "held":
+            verdict = "held"
             expires_at = self._holding.deadline(judgement, message.received_at)
             message = replace(message, state="held")
-        elif verdict == "refused":  # the hash in place of the text: what is refused is not kept
+        elif judgement.outcome == "refused":  # the hash in place of the text: what is refused is not kept
+            verdict = "refused"
             message = replace(message, state="refused", text=body, summary=None)
         row = self.store.add(
             message,
             body=body,
-            verdict=verdict,  # pyright: ignore[reportArgumentType]
+            verdict=verdict,
             cause=judgement.cause,
             scope=judgement.scope,
             rung=judgement.rung,
@@ -332,11 +334,12 @@ class Session(Taking, Deciding):
             for expected in self._expected:
                 expected.see(message)
         elif verdict == "held":
+            assert judgement.cause, "a hold has a cause"
             self._holding.came(
                 holds.Hold(
                     row=row,
                     message=message,
-                    cause=judgement.cause,  # pyright: ignore[reportArgumentType]
+                    cause=judgement.cause,
                     scope=judgement.scope,
                     rung=judgement.rung,
                     expires_at=expires_at,

@@ -151,7 +151,7 @@ def test_a_new_deadline_writes_little_whatever_the_size_of_the_text(folder: str)
 
 
 def test_half_a_surrogate_is_refused_and_leaves_the_group_as_it_was(folder: str) -> None:
-    half = "\ud800"
+    half: Any = "\ud800"
     with closing(opened(folder)) as store:
         (row,) = [store.add(message("h"), body="", verdict="held")]
         attempts: list[Callable[[], object]] = [

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from postroom.core.message import TRANSITIONS, Step
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from postroom.core.holds import Hold
     from postroom.core.inbound import Settled, Verdict
     from postroom.core.message import Message, Notice, Pin, Rule, State
+    from postroom.core.settings import Cause
 
 DAY = 86_400_000
 """In milliseconds, like every time here."""
@@ -309,7 +310,7 @@ class Store(Protocol):
         *,
         body: str,
         verdict: Verdict = "accepted",
-        cause: str = "",
+        cause: Cause | Literal[""] = "",
         scope: str = "",
         rung: str = "",
         expires_at: int | None = None,
@@ -360,7 +361,7 @@ class Store(Protocol):
         """
         ...
 
-    def change_hold(self, row: int, cause: str, scope: str, rung: str, expires_at: int | None) -> None:
+    def change_hold(self, row: int, cause: Cause, scope: str, rung: str, expires_at: int | None) -> None:
         """Writes down why a message is held now, and until when (03.40, 03.43). ValueError as for `end_hold`."""
         ...
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from postroom.core.holds import Hold
 from postroom.core.inbound import Settled
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from postroom.core.inbound import Verdict
     from postroom.core.message import Message, Pin, State, Step
+    from postroom.core.settings import Cause
 
     Letter = tuple[Verdict, str, int, int]
     """(verdict, body, at, row): one settled id."""
@@ -178,7 +179,7 @@ class MemoryStore(MemoryTables):
         *,
         body: str,
         verdict: Verdict = "accepted",
-        cause: str = "",
+        cause: Cause | Literal[""] = "",
         scope: str = "",
         rung: str = "",
         expires_at: int | None = None,
@@ -203,7 +204,7 @@ class MemoryStore(MemoryTables):
             self._held[row] = Hold(
                 row=row,
                 message=message,
-                cause=cause,  # pyright: ignore[reportArgumentType]
+                cause=cast("Cause", cause),  # whoever holds gives one; a store keeps what it is given
                 scope=scope,
                 rung=rung,
                 expires_at=expires_at,
@@ -262,9 +263,9 @@ class MemoryStore(MemoryTables):
 
         self._undo.append(undo)
 
-    def change_hold(self, row: int, cause: str, scope: str, rung: str, expires_at: int | None) -> None:
+    def change_hold(self, row: int, cause: Cause, scope: str, rung: str, expires_at: int | None) -> None:
         """Writes down why a message is held now, and until when (03.40, 03.43). ValueError where there is none."""
-        changed = replace(self._hold(row), cause=cause, scope=scope, rung=rung, expires_at=expires_at)  # pyright: ignore[reportArgumentType]
+        changed = replace(self._hold(row), cause=cause, scope=scope, rung=rung, expires_at=expires_at)
         self._set(self._held, row, changed, growing=False)
 
     def _hold(self, row: int) -> Hold:

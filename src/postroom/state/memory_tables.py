@@ -9,6 +9,7 @@ It writes nothing anywhere and never looks at a clock. It fails where `failing` 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
 from postroom.core.message import Rule
@@ -39,7 +40,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class MemoryTables:
+class MemoryTables(ABC):
     """The open group, and what is not about messages. See `keeping.Store`.
 
     Attributes:
@@ -226,9 +227,9 @@ class MemoryTables:
         end, self._given = self._marks
         del self._journal[end - self._pruned :]
 
+    @abstractmethod
     def _forget_arrival(self, message: Message) -> None:
         """Takes back that a message came: the latest that did."""
-        raise NotImplementedError
 
 
 def put(table: dict[Key, Value], key: Key, value: Value | None) -> None:

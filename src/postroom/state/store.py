@@ -27,7 +27,7 @@ one that is accepted, since it is not kept.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from postroom.core.inbound import Settled
 from postroom.core.message import Pin
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from postroom.core.inbound import Verdict
     from postroom.core.message import Message
+    from postroom.core.settings import Cause
 
 FIRST_PAGES = 8
 MESSAGE_PAGES = 4
@@ -156,7 +157,7 @@ class SqliteStore(Holds):
         *,
         body: str,
         verdict: Verdict = "accepted",
-        cause: str = "",
+        cause: Cause | Literal[""] = "",
         scope: str = "",
         rung: str = "",
         expires_at: int | None = None,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from postroom.core.message import Message, State
+    from postroom.core.settings import Cause
 
 RELEASE_PAGES = 8
 """Pages that a hold takes which is let in, its text apart: three tables, one index and the journal."""
@@ -107,7 +108,7 @@ class Holds(Writer):
         # SQLite may write the pages of a removed text too, to erase them.
         self._ease(at, WRITE_PAGES + size // CHARACTERS_PER_PAGE, work)
 
-    def change_hold(self, row: int, cause: str, scope: str, rung: str, expires_at: int | None) -> None:
+    def change_hold(self, row: int, cause: Cause, scope: str, rung: str, expires_at: int | None) -> None:
         """Writes down why a message is held now, and until when (03.40, 03.43). ValueError where there is none."""
         self._hold(row)
         _encodable(cause, scope, rung)
