@@ -55,6 +55,7 @@ State = Literal[
     "evicted",
     "leased",
     "consumed",
+    "passed",
     "answered",
     "removed",
     "queued",
@@ -70,13 +71,16 @@ TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
         "held": frozenset({"accepted", "denied", "expired", "evicted"}),
         "accepted": frozenset({"leased", "removed"}),
         # A lease that is given back makes the message accepted again, marked redelivered.
-        "leased": frozenset({"consumed", "accepted"}),
+        "leased": frozenset({"consumed", "accepted", "passed"}),
+        # What a client's own inbox or queue took is out of reach here; it may say later what became of it.
+        "passed": frozenset({"consumed", "accepted", "denied"}),
         "consumed": frozenset({"answered"}),
     }
 )
 """Receiver side: from a state to those that may follow it (11.1). A state that is absent here is final.
 
-`removed` is the one addition to chapter 11's figure: unread mail that retention took (03.46)."""
+Two are additions to chapter 11's figure: `removed`, unread mail that retention took (03.46), and `passed`, what a door
+took that cannot say more than that it has it (09.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -470,12 +470,31 @@ class Store(Protocol):
         """
         ...
 
-    def confirm(self, lease: str, now: int) -> list[str]:
-        """The loop has what this lease handed out: consumed. Returns the ids; an unknown lease has none."""
+    def confirm(self, lease: str, now: int, *, door: str = "") -> list[str]:
+        """The loop has what this lease handed out: consumed. Returns the ids; an unknown lease has none.
+
+        Args:
+            lease: from `take`.
+            now: the time.
+            door: which of its client's doors has it instead: passed on, which is all that such a door says (09.1).
+        """
         ...
 
     def release(self, lease: str, now: int) -> list[str]:
         """Gives back what this lease handed out, marked redelivered. Returns the ids."""
+        ...
+
+    def move_passed(self, msg_id: str, state: State, at: int, detail: str = "") -> list[Message]:
+        """Writes down what became of what was passed on under this id (09.1, 11.1).
+
+        Args:
+            msg_id: whose; messages of several senders may have it.
+            state: `consumed`: the loop has it; `accepted`: it waits again, marked redelivered; `denied`: it is gone.
+            at: the time.
+            detail: words for the journal.
+
+        Returns the messages, as they were passed on; none where nothing was passed on under this id.
+        """
         ...
 
     def prune(self, now: int) -> list[Message]:

@@ -337,14 +337,14 @@ class MemoryStore(MemoryTables):
             taken.append(leased)
         return taken
 
-    def confirm(self, lease: str, now: int) -> list[str]:
-        """The loop has what this lease handed out: consumed (11.1)."""
+    def confirm(self, lease: str, now: int, *, door: str = "") -> list[str]:
+        """The loop, or a door of its client, has what this lease handed out (11.1, 09.1)."""
         rows = self._rows_of(lease)
         self._commit_with(bool(rows))
         for row in rows:
-            message = self._leased.pop(row)[1].moved("consumed")
+            message = self._leased.pop(row)[1].moved("passed" if door else "consumed")
             self._past[row] = message
-            self._journal.append((message.msg_id, now, "consumed", "", message.origin.known_as))
+            self._journal.append((message.msg_id, now, message.state, door, message.origin.known_as))
         return [self._past[row].msg_id for row in rows]
 
     def release(self, lease: str, now: int) -> list[str]:
@@ -352,6 +352,26 @@ class MemoryStore(MemoryTables):
         rows = self._rows_of(lease)
         self._commit_with(bool(rows))
         return self._give_back(rows, now, GIVEN_BACK)
+
+    def move_passed(self, msg_id: str, state: State, at: int, detail: str = "") -> list[Message]:
+        """Writes down what became of what was passed on under this id (09.1, 11.1)."""
+        passed = [
+            (row, self._past[row], self._past[row].moved(state))
+            for row in sorted(self._rows_of_id(msg_id))
+            if row in self._past and self._past[row].state == "passed"
+        ]
+        self._commit_with(bool(passed))
+        for row, _, moved in passed:
+            self._journal.append((msg_id, at, state, detail, moved.origin.known_as))
+            if state == "consumed":
+                self._past[row] = moved
+            elif state == "denied":
+                self._remove(row, moved)
+            else:
+                del self._past[row]
+                self._wait_again(row, moved)
+        self._put_in_order()
+        return [message for _, message, _ in passed]
 
     def prune(self, now: int) -> list[Message]:
         """Removes what is no longer kept; bounded work (05.27, 03.46)."""
@@ -472,14 +492,22 @@ class MemoryStore(MemoryTables):
     def _give_back(self, rows: list[int], now: int, why: str) -> list[str]:
         ids: list[str] = []
         for row in rows:
-            message = replace(self._leased.pop(row)[1], state="accepted", redelivered=True)
-            self._tier(message)[row] = message
+            message = self._leased.pop(row)[1]
+            self._wait_again(row, message)
             self._journal.append((message.msg_id, now, "accepted", why, message.origin.known_as))
             ids.append(message.msg_id)
-        if ids:  # each back in its old place
-            self._next = dict(sorted(self._next.items()))
-            self._later = dict(sorted(self._later.items()))
+        if ids:
+            self._put_in_order()
         return ids
+
+    def _wait_again(self, row: int, message: Message) -> None:
+        """What was handed out waits again; `_put_in_order` follows."""
+        self._tier(message)[row] = replace(message, state="accepted", redelivered=True)
+
+    def _put_in_order(self) -> None:
+        """Puts each of those that wait back in its old place."""
+        self._next = dict(sorted(self._next.items()))
+        self._later = dict(sorted(self._later.items()))
 
     def _step(self, row: Row) -> Step:
         msg_id, at, state, detail, peer = row

@@ -121,6 +121,10 @@ CONSUMED = (
     " WHERE letter.msg_id = ? AND letter.past = '' AND NOT EXISTS"
     " (SELECT 1 FROM unread WHERE later IN (0, 1, 2, 3) AND row = letter.row) ORDER BY letter.row"
 )
+PASSED = (
+    "SELECT letter.row, message.priority = 'later' FROM letter JOIN message USING (row)"
+    " WHERE letter.msg_id = ? AND letter.past = 'passed' ORDER BY letter.row"
+)
 WAITING = "SELECT row FROM unread WHERE lease IS NULL AND later <= ? ORDER BY later, row LIMIT ?"
 WAITING_ONLY = (
     "SELECT row FROM unread JOIN letter USING (row) WHERE lease IS NULL AND later <= ? AND letter.msg_id = ?"
@@ -185,6 +189,7 @@ DROP_PIN = "DELETE FROM pin WHERE conversation = ? AND normal = ?"
 ADD_PIN = "INSERT INTO pin(conversation, normal, name, identity, at) VALUES (?, ?, ?, ?, ?)"
 SET_SHOWN = "INSERT OR REPLACE INTO shown VALUES (?, ?, ?, ?)"
 SET_ANSWERED = "UPDATE letter SET past = 'answered' WHERE row = ?"
+SET_PAST = "UPDATE letter SET past = ? WHERE row = ?"
 SET_AGAIN = "UPDATE letter SET again = 1 WHERE row = ?"
 LEASE = "UPDATE unread SET lease = ? WHERE later IN (0, 1) AND row = ?"
 UNLEASE = "UPDATE unread SET lease = NULL WHERE later IN (0, 1) AND row = ?"

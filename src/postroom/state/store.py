@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from postroom.core.inbound import Verdict
-    from postroom.core.message import Message
+    from postroom.core.message import Message, State
     from postroom.core.settings import Cause
 
 FIRST_PAGES = 8
@@ -277,15 +277,17 @@ class SqliteStore(Holds):
 
         return self._relieved(work)
 
-    def confirm(self, lease: str, now: int) -> list[str]:
-        """The loop has what this lease handed out: consumed (11.1)."""
+    def confirm(self, lease: str, now: int, *, door: str = "") -> list[str]:
+        """The loop, or a door of its client, has what this lease handed out (11.1, 09.1)."""
 
         def work() -> list[str]:
             rows = self._about(self._leases.get(lease, ()))
             if rows:
                 self._begin(now, WRITE_PAGES + len(rows) // 16, growing=False)
                 self._do_each(schema.DROP_UNREAD, [row[:1] for row in rows])
-                self._journal([row[1:] for row in rows], "consumed", now)
+                if door:
+                    self._do_each(schema.SET_PAST, [("passed", row[0]) for row in rows])
+                self._journal([row[1:] for row in rows], "passed" if door else "consumed", now, door)
                 self.unread -= len(rows)
             self.commit()
             self._leases.pop(lease, None)
@@ -298,6 +300,29 @@ class SqliteStore(Holds):
         ids = self._relieved(lambda: self._give_back(self._leases.get(lease, ()), now, GIVEN_BACK))
         self._leases.pop(lease, None)
         return ids
+
+    def move_passed(self, msg_id: str, state: State, at: int, detail: str = "") -> list[Message]:
+        """Writes down what became of what was passed on under this id (09.1, 11.1)."""
+
+        def work() -> list[Message]:
+            rows = self._rows(schema.PASSED, (msg_id,))
+            passed = [self._message(row) for row, _ in rows]
+            for message, (row, later) in zip(passed, rows, strict=True):
+                message.moved(state)  # ValueError for a step that is none
+                self._begin(at, WRITE_PAGES, growing=False)
+                self._do_step(msg_id, state, at, detail, message.origin.known_as)
+                self._do(schema.SET_PAST, (state if state == "denied" else "", row))
+                if state == "accepted":
+                    self._do(schema.ADD_UNREAD, (row, later, "", "", "", None))
+                    self._do(schema.SET_AGAIN, (row,))
+                    self.unread += 1
+                    self.waiting_count += 1
+                elif state == "denied":
+                    self._do(schema.DROP_MESSAGE, (row,))
+            self.commit()
+            return passed
+
+        return self._relieved(work)
 
     def prune(self, now: int) -> list[Message]:
         """Removes what is no longer kept; bounded work (05.27, 03.46)."""
