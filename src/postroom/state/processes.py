@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PROC = "/proc"
 """Where Linux shows its processes."""
@@ -234,6 +234,75 @@ def descends_from(pid: int, ancestor: int, start: str, limit: int = ANCESTORS) -
     False too where nothing can be known; then a token has to be the evidence.
     """
     return any(step == (ancestor, start) for step in _upwards(pid, limit))
+
+
+def name_of(pid: int) -> str:
+    """Returns what the kernel calls a process's program, at most 15 bytes of it; empty where it cannot be seen."""
+    return _read(f"{PROC}/{pid}/comm").decode(errors="replace").rstrip("\n") if _seen(pid) else ""
+
+
+def executable_of(pid: int) -> str:
+    """Returns the path of the program that a process runs; empty where it cannot be seen."""
+    try:
+        return os.readlink(f"{PROC}/{pid}/exe") if _seen(pid) else ""
+    except OSError:
+        return ""
+
+
+def command_of(pid: int) -> tuple[str, ...]:
+    """Returns the words of a process's command line, of its first MiB; empty where it cannot be seen."""
+    words = _read_all(pid, "cmdline").split(b"\0")
+    return tuple(os.fsdecode(word) for word in (words[:-1] if words and not words[-1] else words))
+
+
+def environment_of(pid: int, names: Iterable[str]) -> dict[str, str]:
+    """Returns those variables of these names with which a process of this user was started.
+
+    It may have changed its own since, which nobody else sees.
+    """
+    wanted = {os.fsencode(name): name for name in names}
+    found: dict[str, str] = {}
+    for entry in _read_all(pid, "environ").split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name in wanted:
+            found[wanted[name]] = os.fsdecode(value)
+    return found
+
+
+def open_files(pid: int) -> list[str]:
+    """Returns the paths of what a process of this user holds open; sockets and pipes have names like `socket:[1]`."""
+    if not _seen(pid):
+        return []
+    folder = f"{PROC}/{pid}/fd"
+    found: list[str] = []
+    try:
+        numbers = os.listdir(folder)
+    except OSError:
+        return found
+    for number in sorted(numbers, key=int):
+        try:
+            found.append(os.readlink(f"{folder}/{number}"))
+        except OSError:
+            continue  # it was closed meanwhile
+    return found
+
+
+def _seen(pid: int) -> bool:
+    return pid > 0 and not _MACOS and _proc_is_ours()
+
+
+MOST_TOLD = 1_048_576
+"""Bytes of a command line or an environment that are read; the kernel lets both be larger, and nobody needs that."""
+
+
+def _read_all(pid: int, what: str) -> bytes:
+    if not _seen(pid):
+        return b""
+    try:
+        with open(f"{PROC}/{pid}/{what}", "rb") as file:
+            return file.read(MOST_TOLD)
+    except OSError:
+        return b""
 
 
 def boot_id() -> str:
