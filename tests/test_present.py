@@ -208,7 +208,8 @@ ROW = Row(
     pid=7,
     seen_at=NOW - 8000,
     condition="offline",
-    confirms=False,
+    confirms="written",
+    wakes=False,
     warnings=("w",),
 )
 
@@ -234,7 +235,8 @@ def test_a_listing() -> None:
             "session_id": "bob-id",
             "seen_at": "2026-11-30T10:14:54Z",
             "condition": "offline",
-            "confirms": False,
+            "confirms": "written",
+            "wakes": False,
             "warnings": ["w"],
         }
     )
@@ -374,7 +376,7 @@ def test_a_listing_in_words() -> None:
     answer = Listing(own=ROW, rows=(ROW,), unchecked=(("/there", "not ours"),), left_out=4)
     lines = present.listing_text(answer, NOW).splitlines()
     assert lines[0] == "This session is bob [3fa9c1]."
-    assert lines[1] == "bob [3fa9c1] · was old · bg · idle · /src · active 8s ago · offline · w"
+    assert lines[1] == "bob [3fa9c1] · was old · bg · idle · /src · active 8s ago · reads at its next turn · offline · w"
     assert lines[2] == "1 of 5 shown; `--limit` shows more."
     assert lines[3] == "Could not be checked: /there (not ours)."
     assert present.listing_text(Listing(own=None, rows=()), NOW).startswith("Nobody else is here.")

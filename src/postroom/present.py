@@ -191,6 +191,7 @@ def row_document(row: Row) -> Document:
         "seen_at": iso(row.seen_at),
         "condition": row.condition,
         "confirms": row.confirms,
+        "wakes": row.wakes,
         "warnings": list(row.warnings),
     }
 

@@ -748,3 +748,28 @@ def test_each_status_has_its_note(status: Any) -> None:
 
 def test_what_lives_beside_is_reached_from_here() -> None:
     assert code_of(wire_reason("inbox_full")) == "inbox_full"
+
+
+@pytest.mark.rule("09.16")
+@pytest.mark.parametrize(
+    ("confirms", "said"),
+    [
+        ("consumed", ""),
+        ("accepted", "will say that it took it, and not whether it was read"),
+        ("written", "will not say whether it was read"),
+        ("nothing", "will say nothing about it"),
+    ],
+)
+def test_a_note_says_what_can_become_known_of_this_receiver(confirms: str, said: str) -> None:
+    plain = note_for("queued", "b")
+    note = note_for("queued", "b", confirms=confirms)
+    assert note.startswith(plain)
+    assert said in note
+    assert (note == plain) == (not said)
+
+
+@pytest.mark.rule("09.16")
+def test_a_note_says_that_nothing_wakes_a_receiver() -> None:
+    assert "reads at its next turn" in note_for("queued", "b", wakes=False)
+    assert "reads at its next turn" not in note_for("queued", "b")
+    assert note_for("unknown", "b", confirms="nothing", wakes=False) == note_for("unknown", "b")

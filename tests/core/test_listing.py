@@ -171,11 +171,12 @@ def test_a_row_says_what_is_known_and_nothing_else() -> None:
         program="claude-code",
         seen_at=NOW - 90 * SECOND,
         condition="offline",
+        wakes=False,
         warnings=("It looks like another.",),
     )
     assert row_text(whole, NOW) == (
         f"{shown('api', '3fa9c1')} · was old, older · headless · busy · /src · claude-code · active 1m ago"
-        " · offline · It looks like another."
+        " · reads at its next turn · offline · It looks like another."
     )
 
 

@@ -34,6 +34,8 @@ FULL = Record(
     status_updated_at=3,
     machine="laptop",
     opened_by="opener",
+    confirms="accepted",
+    wakes=False,
     client_pid=4000,
     client_start="100",
 )
@@ -71,6 +73,8 @@ def test_the_file_has_the_neighbours_names_for_the_fields() -> None:
         "statusUpdatedAt": 3,
         "machine": "laptop",
         "openedBy": "opener",
+        "confirms": "accepted",
+        "wakes": False,
         "clientPid": 4000,
         "clientStart": "100",
     }
@@ -280,3 +284,12 @@ def test_a_session_id_can_name_nothing_outside_its_folder(text: str) -> None:
         assert "/" not in text
         assert "\0" not in text
         assert not text.startswith(".")
+
+
+@pytest.mark.rule("09.16")
+def test_what_can_be_confirmed_is_never_believed_to_be_more() -> None:
+    """A word of a later version counts as nothing; a record without one is that of a session whose loop confirms."""
+    assert from_json(written(confirms="proven")).confirms == "nothing"
+    assert from_json(written()).confirms == "consumed"
+    with pytest.raises(BadFrame, match="wakes is not what it should be"):
+        from_json(written(wakes="yes"))

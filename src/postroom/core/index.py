@@ -75,7 +75,10 @@ class Candidate:
         chains: it announces `postroom_chain`: it sends on the chain of what it answers (03.66).
         tells_idle: it announces `notify_idle`: it can be asked to say when it is idle (05.31).
         program: which program it belongs to.
+        confirms: what can be confirmed of a message to it, once it was accepted (09.16).
+        wakes: a message wakes it while it is idle.
         condition: what changes a send to it, such as `offline`.
+        one_way: a sentence that says why it cannot answer this session; empty where it can.
         local: on this machine.
         live: running; a stopped agent keeps its name, but a live one goes before it (02.9).
         session: for one seen beyond this machine, its session id, where the identity is more than that (08.7).
@@ -98,7 +101,10 @@ class Candidate:
     chains: bool = False
     tells_idle: bool = False
     program: str = "postroom"
+    confirms: str = "consumed"
+    wakes: bool = True
     condition: str = ""
+    one_way: str = ""
     local: bool = True
     live: bool = True
     session: str = ""

@@ -43,7 +43,8 @@ class Row(NamedTuple):
         pid: its process, for a local session.
         seen_at: epoch milliseconds of its last sign of life.
         condition: what changes the outcome of a send, such as `offline`; empty otherwise.
-        confirms: whether its inbox acknowledges.
+        confirms: what can be confirmed of a message to it: `consumed`, `accepted`, `written` or `nothing` (09.16).
+        wakes: a message wakes it while it is idle.
         ref: filled in by `listing`: unique among the rows.
         warnings: filled in by `listing`: a name that looks like another (02.6).
     """
@@ -61,7 +62,8 @@ class Row(NamedTuple):
     pid: int = 0
     seen_at: int = 0
     condition: str = ""
-    confirms: bool = True
+    confirms: str = "consumed"
+    wakes: bool = True
     ref: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -149,6 +151,8 @@ def row_text(row: Row, now: int) -> str:
         parts.append(row.program)
     if row.seen_at:
         parts.append(f"active {age(now - row.seen_at)} ago")
+    if not row.wakes:
+        parts.append("reads at its next turn")
     parts += [part for part in (row.condition, *row.warnings) if part]
     return " · ".join(parts)
 

@@ -105,6 +105,8 @@ class Directory:
             chains="postroom_chain" in record.peer_features,
             tells_idle="notify_idle" in record.peer_features,
             program=record.entrypoint,
+            confirms=record.confirms,
+            wakes=record.wakes,
             condition="" if path else "cannot receive messages",
         )
 
@@ -234,5 +236,6 @@ def row_of(record: Record, aliases: tuple[str, ...]) -> Row:
         pid=record.pid,
         seen_at=record.updated_at,
         condition="" if reachable else "cannot receive messages",
-        confirms="postroom_ack" in record.peer_features,
+        confirms=record.confirms,
+        wakes=record.wakes,
     )

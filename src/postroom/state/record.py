@@ -58,12 +58,19 @@ MAX_TIME = 2**53
 CLIENT_FILE = "client-"
 """How the file begins that leads from a client to its session; no session id begins so."""
 
+TALK_FILE = "talk-"
+"""How the file begins that leads from a client's conversation to its session; no session id begins so."""
+
 _ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def is_session_id(text: str) -> bool:
     """Whether a text may be a session's id: it names a folder, so nothing but letters, digits, `_` and `-`."""
-    return 0 < len(text) <= MAX_ID and _ID.issuperset(text) and not text.startswith((CLIENT_FILE, "-"))
+    return (
+        0 < len(text) <= MAX_ID
+        and _ID.issuperset(text)
+        and not text.startswith((CLIENT_FILE, TALK_FILE, "-"))
+    )
 
 
 def pid_of(stem: str) -> int | None:
@@ -101,6 +108,9 @@ class Record:
         status: what it does.
         machine: where it runs, for people.
         opened_by: the session whose process opened it, if one did.
+        confirms: what can be confirmed of a message to it: that its loop has read it (`consumed`), that its client took
+            it (`accepted`, `written`), or nothing (09.16).
+        wakes: a message wakes it while it is idle.
         client_pid, client_start: the process that started `postroom mcp`, or the command under `open`.
     """
 
@@ -125,6 +135,8 @@ class Record:
     status_updated_at: int = 0
     machine: str = ""
     opened_by: str | None = None
+    confirms: str = "consumed"
+    wakes: bool = True
     client_pid: int | None = None
     client_start: str | None = None
 
@@ -266,6 +278,16 @@ def _status(value: object) -> str:
     return text if (text := _text(value)) in ("idle", "waiting") else "busy"
 
 
+def _confirms(value: object) -> str:
+    return text if (text := _text(value)) in ("consumed", "accepted", "written") else "nothing"
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
 def _features(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise TypeError
@@ -306,6 +328,8 @@ _FIELDS: tuple[tuple[str, str, Callable[[object], object], bool], ...] = (
     ("status_updated_at", "statusUpdatedAt", _number, False),
     ("machine", "machine", _text, False),
     ("opened_by", "openedBy", _id, False),
+    ("confirms", "confirms", _confirms, False),
+    ("wakes", "wakes", _truth, False),
     ("client_pid", "clientPid", _pid, False),
     ("client_start", "clientStart", _text, False),
 )
