@@ -1,0 +1,591 @@
+"""`postroom setup` and `unsetup`: the installed command, on real files in a private home (09.17, 10.15)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+import pytest
+
+from postroom import arguments
+from postroom.clients import CLIENTS, load
+from postroom.console.setting_up import files, jsonc, plan, programs, shown
+from postroom.console.setting_up.pieces import Command, Hooks, Program, Publishing, Server
+from postroom.console.setting_up.refused import Refused
+from postroom.core.keys import NEIGHBOURS
+from tests.desk import COMMAND, Desk
+from tests.screen import screen
+
+WITH_FILES = [name for name in CLIENTS if name != "generic"]
+VARIABLES = (
+    *("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_CONFIG_HOME"),
+    *("VSCODE_PORTABLE", "VSCODE_APPDATA"),
+)
+
+
+@pytest.fixture
+def desk(home: Path) -> Desk:
+    """A private place whose home folder is empty; no variable moves anything in it."""
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    (home / "me").mkdir()
+    return Desk(home, {**environ, "HOME": str(home / "me")})
+
+
+OURS = Command(python="/opt/a b/python", script="/opt/a b/postroom")
+
+
+def row_of(desk: Desk, client: str, command: Command = OURS) -> Program:
+    return programs.program(client, command, desk.environ)
+
+
+def paths_of(row: Program) -> list[str]:
+    """The files that a row is about, each once."""
+    return list(dict.fromkeys(piece.paths[0] for piece in row.pieces))
+
+
+def set_up(desk: Desk, client: str, command: Command = OURS) -> plan.Plan:
+    made = plan.setting_up(row_of(desk, client, command))
+    files.write(made.changes, client, desk.environ)
+    return made
+
+
+def take_out(desk: Desk, client: str, command: Command = OURS) -> plan.Plan:
+    made = plan.taking_out(row_of(desk, client, command))
+    files.write(made.changes, client, desk.environ)
+    return made
+
+
+def content(path: str) -> dict[str, Any]:
+    text = Path(path).read_text(encoding="utf-8-sig")
+    if path.endswith(".toml"):
+        return tomllib.loads(text)
+    root = jsonc.parse(text)
+    assert root is not None
+    return root.value
+
+
+def all_is_in(row: Program) -> None:
+    """Every piece of a row stands where it belongs, and starts what it should."""
+    for piece in row.pieces:
+        found = content(next(path for path in piece.paths if os.path.exists(path)))
+        if isinstance(piece, Publishing):
+            assert found["publishTo"].count(piece.word) == 1
+        elif isinstance(piece, Server):
+            for key in (*piece.keys, "postroom"):
+                found = found[key]
+            assert found == piece.entry
+        else:
+            for hook in piece.hooks:
+                assert found["hooks"][hook.event].count(piece.entry(hook)) == 1
+            ours = [piece.entry(hook) for hook in piece.hooks]
+            others = any(one not in ours for each in found["hooks"].values() for one in each or [None])
+            assert not piece.version or others or found["version"] == piece.version
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("09.17")
+def test_there_is_one_list_of_clients(desk: Desk) -> None:
+    assert tuple(CLIENTS) == arguments.CLIENTS
+    assert [row_of(desk, client).name for client in CLIENTS] == list(CLIENTS)
+    published = {
+        piece.word
+        for client in CLIENTS
+        for piece in row_of(desk, client).pieces
+        if isinstance(piece, Publishing)
+    }
+    assert published == set(NEIGHBOURS)
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_hooks_and_server_are_started_isolated_and_by_their_whole_path(desk: Desk, client: str) -> None:
+    """So that nothing in a project's folder is imported; a path with a space is quoted for the shell."""
+    for piece in row_of(desk, client).pieces:
+        if isinstance(piece, Server):
+            entry: Any = piece.entry
+            words = [entry["command"], *entry["args"]] if "args" in entry else entry["command"]
+            assert words == ["/opt/a b/python", "-I", "/opt/a b/postroom", "mcp", "--client", client]
+        elif isinstance(piece, Hooks):
+            for hook in piece.hooks:
+                line = split(piece.command.hook(client, hook.word))
+                assert line == ["/opt/a b/python", "-I", "/opt/a b/postroom", "hook", client, hook.word]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_hook_that_is_set_up_is_one_that_is_answered(desk: Desk, client: str) -> None:
+    pieces = [piece for piece in row_of(desk, client).pieces if isinstance(piece, Hooks)]
+    assert {hook.word for piece in pieces for hook in piece.hooks} <= load(client).events.keys()
+    assert bool(pieces) is bool(load(client).events)
+
+
+@pytest.mark.rule("09.17")
+def test_the_hook_that_waits_for_mail_holds_nothing_up(desk: Desk) -> None:
+    """Without `async`, Claude Code without a terminal waits for it before its first turn, which then never comes."""
+    settings = row_of(desk, "claude-code").pieces[1]
+    assert isinstance(settings, Hooks)
+    waking = [hook for hook in settings.hooks if hook.word == "wake"]
+    assert [hook.event for hook in waking] == ["SessionStart", "Stop"]
+    for hook in waking:
+        assert (hook.more["async"], hook.more["asyncRewake"]) == (True, True)
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_permission_is_granted(desk: Desk, client: str) -> None:
+    for _, text in shown.snippets(row_of(desk, client)):
+        lowered = text.lower()
+        assert not [word for word in ("permission", "allow", "approv", "trust", "bypass") if word in lowered]
+
+
+PLACES: list[tuple[str, dict[str, str], list[str]]] = [
+    ("claude-code", {}, ["~/.claude.json", "~/.claude/settings.json"]),
+    ("claude-code", {"CLAUDE_CONFIG_DIR": "/x/c"}, ["/x/c/.claude.json", "/x/c/settings.json"]),
+    ("codex", {}, ["~/.codex/config.toml", "~/.codex/hooks.json"]),
+    ("codex", {"CODEX_HOME": "/x/c"}, ["/x/c/config.toml", "/x/c/hooks.json"]),
+    ("gemini-cli", {}, ["~/.gemini/settings.json"]),
+    ("gemini-cli", {"GEMINI_CLI_HOME": "/x"}, ["/x/.gemini/settings.json"]),
+    ("qwen-code", {}, ["~/.qwen/settings.json"]),
+    ("qwen-code", {"QWEN_HOME": "~/q"}, ["~/q/settings.json"]),
+    ("opencode", {}, ["~/.config/opencode/opencode.json"]),
+    ("opencode", {"XDG_CONFIG_HOME": "/x"}, ["/x/opencode/opencode.json"]),
+    ("cursor", {}, ["~/.cursor/mcp.json", "~/.cursor/hooks.json"]),
+    ("vscode", {}, ["~/.config/Code/User/mcp.json"]),
+    ("vscode", {"XDG_CONFIG_HOME": "/x"}, ["/x/Code/User/mcp.json"]),
+    ("vscode", {"VSCODE_PORTABLE": "/x"}, ["/x/user-data/User/mcp.json"]),
+    ("vscode", {"VSCODE_APPDATA": "/x"}, ["/x/Code/User/mcp.json"]),
+    ("generic", {}, []),
+]
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize(("client", "moved", "expected"), PLACES)
+def test_where_a_program_keeps_its_files(client: str, moved: dict[str, str], expected: list[str]) -> None:
+    row = programs.program(client, OURS, {"HOME": "/home/me", **moved})
+    found = [path for piece in row.pieces if not isinstance(piece, Publishing) for path in piece.paths[:1]]
+    assert list(dict.fromkeys(found)) == [path.replace("~", "/home/me") for path in expected]
+
+
+def test_the_older_place_of_claude_code_counts_where_it_alone_is_in_use(desk: Desk) -> None:
+    me = Path(desk.environ["HOME"])
+    (me / ".claude").mkdir()
+    (me / ".claude/.config.json").write_text("{}")
+    assert row_of(desk, "claude-code").pieces[0].paths == (str(me / ".claude/.config.json"),)
+    (me / ".claude.json").write_text("{}")
+    assert row_of(desk, "claude-code").pieces[0].paths == (str(me / ".claude.json"),)
+
+
+@pytest.mark.parametrize("name", ["opencode.jsonc", "config.json"])
+def test_of_several_names_the_file_that_is_there_is_edited(desk: Desk, name: str) -> None:
+    folder = Path(row_of(desk, "opencode").pieces[0].paths[0]).parent
+    folder.mkdir(parents=True)
+    (folder / name).write_text("{} // mine\n")
+    set_up(desk, "opencode")
+    assert [file.name for file in folder.iterdir()] == [name]
+    all_is_in(row_of(desk, "opencode"))
+    take_out(desk, "opencode")
+    assert (folder / name).read_text() == "{} // mine\n"
+
+
+# ── the same bytes afterwards ────────────────────────────────────────────────────────────────────
+
+MARK = b"\xef\xbb\xbf"
+
+STARTS: dict[str, Callable[[str, str], bytes | None]] = {
+    "absent": lambda servers, event: None,
+    "empty": lambda servers, event: b"",
+    "a line": lambda servers, event: b"\r\n",
+    "braces": lambda servers, event: b"{}",
+    "braces apart": lambda servers, event: b"{\n}\n",
+    "minified": lambda servers, event: f'{{"z":[1,{{}}],"{servers}":{{"other":{{"command":"x"}}}}}}'.encode(),
+    "tabs": lambda servers, event: b'{\n\t"z": {\n\t\t"y": []\n\t}\n}\n',
+    "mark and CRLF": lambda servers, event: MARK + b'{\r\n    "z": "\xc3\xa9"\r\n}\r\n',
+    "empty containers": lambda servers, event: (
+        f'{{\n  "hooks": {{"{event}": [], "x": {{}}}},\n  "{servers}": {{ }}\n}}\n'.encode()
+    ),
+    "their hooks": lambda servers, event: (
+        f'{{"version": 1, "hooks": {{\n "{event}": [\n  {{"hooks": [{{"command": "mine hook x y"}}], "command": "z"}}\n ]}}}}\n'.encode()
+    ),
+}
+
+LOOSE: dict[str, Callable[[str, str], bytes | None]] = {
+    "comments": lambda servers, event: (
+        f'// top\n{{\n  "z": 1, // one\n  "{servers}": {{ // none\n    /* yet */\n  }},\n}} // end'.encode()
+    ),
+    "only a comment": lambda servers, event: b"/* nothing */ // yet",
+    "trailing commas": lambda servers, event: (
+        f'{{"hooks": {{"{event}": [{{"a": 1,}}, ], }}, "{servers}": {{"o": {{}}, }}, }}'.encode()
+    ),
+}
+
+TOML = {
+    "empty": b"",
+    "a line": b"\r\n",
+    "only a comment": b"# nothing",
+    "no final line break": b"a = 1",
+    "CRLF and mark": MARK + b"a = 1 # c\r\n\r\n[t]\r\nb = [\r\n 1, # ]\r\n]\r\n",
+    "comments": b"# top\n\n[mcp_servers.other] # c\ncommand = 'x'\n\n\n# end\n\n",
+    "strings": b"a = \"\"\"\n[mcp_servers.postroom]\n\"\"\"\nb = '''\n# '''\n[[c]]\n\n[[c]]\n",
+}
+
+
+def start_for(path: str, name: str, piece: Any) -> bytes | None:
+    """The bytes that a file begins with, in a kind of beginning."""
+    servers = (
+        piece.keys[0]
+        if isinstance(piece, Server)
+        else "publishTo"
+        if isinstance(piece, Publishing)
+        else "mcpServers"
+    )
+    event = piece.hooks[-1].event if isinstance(piece, Hooks) else "Stop"
+    if isinstance(piece, Publishing):
+        strict = {"empty containers": b'{"publishTo": []}\n', "minified": b'{"publishTo":["x"],"a":1}'}
+        return (
+            strict[name]
+            if name in strict
+            else None
+            if name in LOOSE or name == "their hooks"
+            else STARTS[name]("a", "b")
+        )
+    if path.endswith(".toml"):
+        return None if name == "absent" else TOML["empty" if name == "empty" else "comments"]
+    return {**STARTS, **LOOSE}[name](servers, event)
+
+
+def lay(desk: Desk, client: str, name: str) -> dict[str, bytes | None]:
+    """Lays the files of a client; returns what is in each, None for one that is not there."""
+    starts: dict[str, bytes | None] = {}
+    for piece in reversed(row_of(desk, client).pieces):
+        starts[piece.paths[0]] = start_for(piece.paths[0], name, piece)
+    for path, data in starts.items():
+        if data is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_bytes(data)
+    return starts
+
+
+def now(paths: Any) -> dict[str, bytes | None]:
+    return {path: Path(path).read_bytes() if os.path.exists(path) else None for path in paths}
+
+
+BEGINNINGS = [*STARTS, *LOOSE]
+
+
+@pytest.mark.rule("09.17", "10.15")
+@pytest.mark.parametrize("name", BEGINNINGS)
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_unsetup_leaves_the_bytes_from_before_setup(desk: Desk, client: str, name: str) -> None:
+    """Also without what Postroom remembers; and a second setup finds nothing to do."""
+    starts = lay(desk, client, name)
+    set_up(desk, client)
+    all_is_in(row_of(desk, client))
+    after = now(starts)
+    assert all(after[path] != data for path, data in starts.items())
+    assert set_up(desk, client).changes == ()
+    assert now(starts) == after
+    shutil.rmtree(desk.environ["POSTROOM_HOME"], ignore_errors=True)
+    take_out(desk, client)
+    assert now(starts) == starts
+    assert take_out(desk, client).changes == ()
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("name", TOML)
+def test_unsetup_leaves_the_bytes_of_a_toml_file(desk: Desk, name: str) -> None:
+    starts = lay(desk, "codex", "absent")
+    config = row_of(desk, "codex").pieces[0].paths[0]
+    Path(config).parent.mkdir()
+    Path(config).write_bytes(TOML[name])
+    starts[config] = TOML[name]
+    set_up(desk, "codex")
+    all_is_in(row_of(desk, "codex"))
+    take_out(desk, "codex")
+    assert now(starts) == starts
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_the_installed_command_does_and_undoes_it(desk: Desk, client: str) -> None:
+    starts = lay(desk, client, "comments")
+    first = desk.ok("setup", client, "--yes")
+    assert (first["client"], first["written"]) == (client, True)
+    installed = Command(python=str(Path(COMMAND).with_name("python")), script=COMMAND)
+    all_is_in(row_of(desk, client, installed))
+    second = desk.run("setup", client, "--yes")
+    assert (second.code, second.err) == (0, "")
+    assert "nothing to change" in second.out
+    assert desk.ok("unsetup", client, "--yes")["written"] is True
+    assert now(starts) == starts
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_what_was_changed_in_between_stays(desk: Desk, client: str) -> None:
+    starts = lay(desk, client, "tabs")
+    set_up(desk, client)
+    expected: dict[str, bytes | None] = {}
+    for path, data in starts.items():
+        file = Path(path)
+        if path.endswith(".toml"):
+            mine = b'\n[mine]\ncommand = "x"\n'
+            file.write_bytes(b"first = 1\n" + file.read_bytes() + mine)
+            expected[path] = b"first = 1\n" + (data or b"") + mine
+        else:
+            mine = b'{\n\t"mine": {"hooks": [1]},'
+            file.write_bytes(file.read_bytes().replace(b"{", mine, 1))
+            expected[path] = (data or b"").replace(b"{", mine, 1)
+    take_out(desk, client)
+    assert now(starts) == expected
+
+
+@pytest.mark.rule("09.17")
+def test_hooks_that_a_person_put_beside_ours_stay(desk: Desk) -> None:
+    path = paths_of(row_of(desk, "claude-code"))[1]
+    set_up(desk, "claude-code")
+    settings = content(path)
+    settings["hooks"]["Stop"].append({"hooks": [{"type": "command", "command": "mine"}]})
+    settings["hooks"]["SessionStart"][0]["hooks"].insert(0, {"type": "command", "command": "mine too"})
+    Path(path).write_text(json.dumps(settings))
+    take_out(desk, "claude-code")
+    assert content(path) == {
+        "hooks": {
+            "SessionStart": [{"hooks": [{"type": "command", "command": "mine too"}]}],
+            "Stop": [{"hooks": [{"type": "command", "command": "mine"}]}],
+        }
+    }
+
+
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_a_program_that_wrote_its_files_anew_loses_nothing_but_ours(desk: Desk, client: str) -> None:
+    """Some programs save their configuration whole: then the bytes are theirs, and only what is ours goes."""
+    for path, data in lay(desk, client, "tabs").items():
+        assert data is not None, path
+    before = {path: content(path) for path in paths_of(row_of(desk, client))}
+    set_up(desk, client)
+    for path in before:
+        if path.endswith(".json"):
+            Path(path).write_text(json.dumps(content(path), indent=2))
+    take_out(desk, client)
+    assert {path: content(path) for path in before} == before
+
+
+# ── what is there already ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_an_entry_of_another_version_is_put_right_and_the_rest_of_it_stays(desk: Desk, client: str) -> None:
+    starts = lay(desk, client, "tabs")
+    set_up(desk, client, Command(python="/old/python", script="/old/postroom"))
+    server = row_of(desk, client).pieces[0]
+    path = server.paths[0]
+    text = Path(path).read_text()
+    if path.endswith(".toml"):
+        text = text.replace("tool_timeout_sec = 660", "tool_timeout_sec = 5")
+    else:
+        text = text.replace('"postroom": {', '"postroom": {"mine": true,')
+    Path(path).write_text(text)
+    set_up(desk, client)
+    assert "/old/" not in "".join(Path(path).read_text() for path in starts)
+    found: Any = content(path)
+    for key in (*server.keys, "postroom"):  # pyright: ignore
+        found = found[key]
+    assert found.get("mine") or found["tool_timeout_sec"] == 5
+    take_out(desk, client)
+    assert now(starts) == starts
+
+
+def test_a_hook_that_is_gone_comes_back_and_one_that_is_not_known_any_more_goes(desk: Desk) -> None:
+    path = paths_of(row_of(desk, "gemini-cli"))[0]
+    set_up(desk, "gemini-cli")
+    text = Path(path).read_text().replace("gemini-cli AfterTool", "gemini-cli OfOldTimes")
+    Path(path).write_text(text)
+    set_up(desk, "gemini-cli")
+    all_is_in(row_of(desk, "gemini-cli"))
+    assert "OfOldTimes" not in Path(path).read_text()
+
+
+def test_a_hook_that_was_told_word_by_word_is_known_and_put_right(desk: Desk) -> None:
+    path = paths_of(row_of(desk, "claude-code"))[1]
+    Path(path).parent.mkdir()
+    old = {"type": "command", "command": "postroom", "args": ["hook", "claude-code", "Stop"], "timeout": 10}
+    Path(path).write_text(json.dumps({"hooks": {"Stop": [{"hooks": [old]}]}}))
+    set_up(desk, "claude-code")
+    all_is_in(row_of(desk, "claude-code"))
+
+
+STRANGERS = {
+    ".toml": b'# mine\n[mcp_servers.postroom]\ncommand = "mail-sorter"\n',
+    ".json": b'{\n  "KEYS": {\n    "postroom": {"command": "mail-sorter", "args": ["mcp"]}\n  }\n}\n',
+}
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", WITH_FILES)
+def test_what_somebody_else_calls_so_is_left_alone_and_named(desk: Desk, client: str) -> None:
+    server = row_of(desk, client).pieces[0]
+    assert isinstance(server, Server)
+    path = Path(server.paths[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = STRANGERS[path.suffix].replace(b"KEYS", server.keys[0].encode())
+    path.write_bytes(before)
+    error = desk.refused("setup", client, "--yes")
+    assert error["code"] == "setup_refused"
+    assert f"{path}, line {3 if path.suffix == '.json' else 2}, column " in error["message"]
+    assert "is not Postroom's" in error["message"]
+    left = desk.ok("unsetup", client, "--yes")
+    assert left["written"] is False
+    assert "is not Postroom's, and stays" in left["notes"][0]
+    assert now(paths_of(row_of(desk, client))) == {
+        one: before if one == str(path) else None for one in paths_of(row_of(desk, client))
+    }
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", WITH_FILES)
+@pytest.mark.parametrize("verb", ["setup", "unsetup"])
+def test_a_broken_file_is_named_with_its_place_and_no_file_is_written(
+    desk: Desk, client: str, verb: str
+) -> None:
+    starts = lay(desk, client, "tabs")
+    if verb == "unsetup":
+        set_up(desk, client)
+    for path in starts:
+        whole = now(starts)
+        Path(path).write_bytes((whole[path] or b"") + b"\n}")
+        broken = now(starts)
+        error = desk.refused(verb, client, "--yes")
+        assert error["code"] == "setup_refused"
+        assert f"{path}, line " in error["message"]
+        assert "Nothing is changed, in any file." in error["message"]
+        assert now(starts) == broken
+        Path(path).write_bytes(whole[path] or b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{\n  "mcpServers": []\n}', "line 2, column 17: mcpServers is no object"),
+        (b'{"hooks": {"Stop": {}}}', "line 1, column 20: hooks.Stop is no array"),
+        (b"[]", "line 1, column 1: what stands here is no object"),
+        (b'{\n"a": "\xff"}', "line 2, column 7: it is not UTF-8"),
+    ],
+)
+def test_what_is_of_another_kind_is_named_with_its_place(desk: Desk, data: bytes, says: str) -> None:
+    path = paths_of(row_of(desk, "qwen-code"))[0]
+    Path(path).parent.mkdir()
+    Path(path).write_bytes(data)
+    with pytest.raises(Refused) as caught:
+        plan.setting_up(row_of(desk, "qwen-code"))
+    assert f"{path}, {says}" in caught.value.message
+
+
+# ── publishing ───────────────────────────────────────────────────────────────────────────────────
+
+
+def settings_of(desk: Desk, **keys: Any) -> Path:
+    """Writes Postroom's own settings of this user; returns the file."""
+    file = Path(desk.environ["HOME"]) / ".config/postroom/settings.json"
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.write_text(json.dumps(keys))
+    return file
+
+
+@pytest.mark.rule("09.9", "09.13")
+def test_setup_has_sessions_published_and_unsetup_ends_it(desk: Desk) -> None:
+    file = settings_of(desk, dialogExpiry="10m")
+    desk.ok("setup", "claude-code", "--yes")
+    desk.ok("setup", "qwen-code", "--yes")
+    assert json.loads(file.read_text()) == {"dialogExpiry": "10m", "publishTo": ["claude-code", "qwen-code"]}
+    desk.ok("unsetup", "claude-code", "--yes")
+    assert json.loads(file.read_text()) == {"dialogExpiry": "10m", "publishTo": ["qwen-code"]}
+    desk.ok("unsetup", "qwen-code", "--yes")
+    assert json.loads(file.read_text()) == {"dialogExpiry": "10m"}
+
+
+def test_what_a_person_had_written_there_stays_and_is_said(desk: Desk) -> None:
+    file = settings_of(desk, publishTo=["claude-code"])
+    before = file.read_text()
+    desk.ok("setup", "claude-code", "--yes")
+    assert file.read_text() == before
+    left = desk.ok("unsetup", "claude-code", "--yes")
+    assert file.read_text() == before
+    assert "publishTo names claude-code, as you wrote it, and stays" in left["notes"][0]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1} // mine', '{"a": 1, "a": 2}', '{"publishTo": "claude-code"}'])
+def test_settings_that_sessions_would_not_read_are_not_edited(desk: Desk, text: str) -> None:
+    file = settings_of(desk)
+    file.write_text(text)
+    assert str(file) in desk.refused("setup", "claude-code", "--yes")["message"]
+    assert file.read_text() == text
+    assert not os.path.exists(paths_of(row_of(desk, "claude-code"))[0])
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("09.17")
+def test_a_symlink_stays_one_and_its_target_is_edited(desk: Desk) -> None:
+    path = Path(paths_of(row_of(desk, "gemini-cli"))[0])
+    target = desk.folder / "dotfiles" / "gemini.json"
+    target.parent.mkdir()
+    path.parent.mkdir()
+    target.write_text('{"z": 1}\n')
+    target.chmod(0o640)
+    path.symlink_to(target)
+    set_up(desk, "gemini-cli")
+    assert path.is_symlink()
+    assert "postroom" in target.read_text()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert [file.name for file in target.parent.iterdir()] == ["gemini.json"]
+    take_out(desk, "gemini-cli")
+    assert target.read_text() == '{"z": 1}\n'
+
+
+def test_a_symlink_to_nothing_is_refused(desk: Desk) -> None:
+    path = Path(paths_of(row_of(desk, "gemini-cli"))[0])
+    path.parent.mkdir()
+    path.symlink_to(desk.folder / "gone")
+    assert "symlink to nothing" in desk.refused("setup", "gemini-cli", "--yes")["message"]
+
+
+@pytest.mark.rule("09.17")
+def test_a_read_only_file_is_refused_with_the_way_out(desk: Desk) -> None:
+    starts = lay(desk, "codex", "minified")
+    hooks = Path(paths_of(row_of(desk, "codex"))[1])
+    hooks.chmod(0o400)
+    error = desk.refused("setup", "codex", "--yes")
+    assert error["message"] == f"{hooks} is read-only."
+    assert error["hint"] == f"Run `chmod u+w {hooks}` first."
+    assert now(starts) == starts
+
+
+def test_a_file_of_another_user_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(desk, "gemini-cli", "braces")
+    made = plan.setting_up(row_of(desk, "gemini-cli"))
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(Refused, match=f"belongs to uid {owner}, and this is uid {owner + 1}"):
+        files.check(made.changes[0].file)
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "blocked"])
+def test_what_is_no_file_is_refused(desk: Desk, kind: str) -> None:
+    path = Path(paths_of(row_of(desk, "gemini-cli"))[0])
+    if kind == "blocked":
+        path.parent.write_text("a file where the folder should be")
+    else:
+        path.parent.mkdir()
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    assert desk.refused("setup", "gemini-cli", "--yes")["code"] == "setup_refused"
