@@ -589,3 +589,228 @@ def test_what_is_no_file_is_refused(desk: Desk, kind: str) -> None:
         path.parent.mkdir()
         path.mkdir() if kind == "folder" else os.mkfifo(path)
     assert desk.refused("setup", "gemini-cli", "--yes")["code"] == "setup_refused"
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_failure_at_any_file_leaves_all_as_they_were(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    starts = lay(desk, "claude-code", "minified")
+    starts[paths_of(row_of(desk, "claude-code"))[0]] = None
+    Path(paths_of(row_of(desk, "claude-code"))[0]).unlink()
+    made = plan.setting_up(row_of(desk, "claude-code"))
+    replace, calls = os.replace, list[str]()
+
+    def replaced(source: str, target: str) -> None:
+        calls.append(target)
+        if len(calls) == failing + 1:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    with pytest.raises(Refused, match=r"No space left on device.*Nothing is changed"):
+        files.write(made.changes, "claude-code", desk.environ)
+    assert now(starts) == starts
+    for path in starts:
+        left = [name for name in os.listdir(os.path.dirname(path)) if name.endswith(".tmp")]
+        assert left == []
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("how", ["written", "made", "gone", "linked"])
+def test_a_file_that_changed_after_it_was_shown_is_not_written_over(desk: Desk, how: str) -> None:
+    starts = lay(desk, "codex", "absent" if how == "made" else "minified")
+    made = plan.setting_up(row_of(desk, "codex"))
+    second = Path(paths_of(row_of(desk, "codex"))[1])
+    second.parent.mkdir(exist_ok=True)
+    if how in ("gone", "linked"):
+        second.unlink()
+    if how in ("written", "made"):
+        second.write_text("theirs")
+    if how == "linked":
+        (second.parent / "elsewhere").write_bytes(starts[str(second)] or b"")
+        second.symlink_to("elsewhere")
+    changed = now(starts)
+    with pytest.raises(Refused, match="was changed meanwhile"):
+        files.write(made.changes, "codex", desk.environ)
+    assert now(starts) == changed
+
+
+@pytest.mark.rule("09.17")
+def test_what_was_there_is_kept_for_this_user_alone(desk: Desk) -> None:
+    starts = lay(desk, "codex", "minified")
+    document = desk.ok("setup", "codex", "--yes")
+    assert len(document["files"]) == 2
+    for one in document["files"]:
+        backup = Path(one["backup"])
+        assert backup.parent == Path(desk.environ["POSTROOM_HOME"]) / "backups"
+        assert backup.read_bytes() == starts[one["path"]]
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        assert stat.S_IMODE(backup.parent.stat().st_mode) == 0o700
+
+
+def test_without_a_folder_for_backups_nothing_is_written(desk: Desk) -> None:
+    starts = lay(desk, "codex", "minified")
+    Path(desk.environ["POSTROOM_HOME"]).write_text("no folder")
+    assert "backup" in desk.refused("setup", "codex", "--yes")["message"]
+    assert now(starts) == starts
+
+
+# ── showing and asking ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("10.15", "10.37")
+@pytest.mark.parametrize("verb", ["setup", "unsetup"])
+def test_without_a_terminal_and_without_yes_it_is_shown_and_not_written(desk: Desk, verb: str) -> None:
+    starts = lay(desk, "codex", "minified")
+    if verb == "unsetup":
+        set_up(desk, "codex")
+    before = now(starts)
+    done = desk.run(verb, "codex")
+    assert done.code == 1
+    assert done.err.startswith("needs_yes\n")
+    assert f"postroom {verb} codex" in done.err
+    assert "--yes" in done.err
+    assert "[mcp_servers.postroom]" in done.out
+    assert desk.refused(verb, "codex")["code"] == "needs_yes"
+    assert now(starts) == before
+
+
+@pytest.mark.rule("10.15", "09.17")
+@pytest.mark.parametrize(("typed", "code"), [("y", 0), ("YES", 0), ("n", 1), ("", 1), ("sure", 1)])
+def test_on_a_terminal_it_asks_and_only_a_yes_writes(desk: Desk, typed: str, code: int) -> None:
+    starts = lay(desk, "gemini-cli", "tabs")
+    with screen(COMMAND, "setup", "gemini-cli", env=desk.environ, cwd=desk.folder) as terminal:
+        asked = terminal.shows("Write this?")
+        assert '+\t"mcpServers": {' in asked
+        terminal.type(typed + "\n")
+        assert terminal.ends() == code
+    assert (now(starts) == starts) is (code == 1)
+    assert ("Nothing is changed." in terminal.text) is (code == 1)
+
+
+@pytest.mark.rule("10.15")
+@pytest.mark.parametrize("verb", ["setup", "unsetup"])
+def test_a_dry_run_shows_the_change_and_writes_nothing(desk: Desk, verb: str) -> None:
+    starts = lay(desk, "claude-code", "tabs")
+    if verb == "unsetup":
+        set_up(desk, "claude-code")
+    before = now(starts)
+    done = desk.run(verb, "claude-code", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    sign = "+" if verb == "setup" else "-"
+    assert f'{sign}\t\t"postroom": {{' in done.out
+    assert all(f"+++ {path}" in done.out for path in starts)
+    document = desk.ok(verb, "claude-code", "--dry-run")
+    assert (document["written"], {one["change"] for one in document["files"]}) == (False, {"edit"})
+    assert "".join(f"{one['diff']}\n" for one in document["files"]) == done.out
+    assert now(starts) == before
+    assert verb == "unsetup" or not os.path.exists(Path(desk.environ["POSTROOM_HOME"]) / "backups")
+
+
+@pytest.mark.rule("09.17")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_print_shows_the_snippet_and_looks_at_no_file(desk: Desk, client: str) -> None:
+    for path in paths_of(row_of(desk, client)) if client != "generic" else []:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("broken {")
+    done = desk.run("setup", client, "--print")
+    assert done.code == 0
+    document = desk.ok("setup", client, "--print")
+    assert (document["written"], document["files"]) == (False, [])
+    for one in document["snippets"]:
+        assert one["text"] in done.out
+        text = one["text"]
+        assert tomllib.loads(text) if (one["path"] or "").endswith(".toml") else json.loads(text)
+    assert len(done.err.splitlines()) == 2
+
+
+@pytest.mark.rule("09.17")
+def test_a_program_that_is_not_known_gets_the_snippet_alone(desk: Desk) -> None:
+    done = desk.run("setup", "generic")
+    assert (done.code, json.loads(done.out)["mcpServers"]["postroom"]["args"][-1]) == (0, "generic")
+    assert desk.refused("unsetup", "generic", "--yes")["code"] == "setup_refused"
+    assert desk.refused("setup", "netscape", code=2)["code"] == "usage"
+
+
+@pytest.mark.rule("09.17")
+def test_codex_users_are_told_to_trust_the_hooks(desk: Desk) -> None:
+    done = desk.run("setup", "codex", "--yes")
+    assert "`/hooks`" in done.out
+    assert "trust" in done.out
+    assert "bypass" not in done.out
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_two_lines_say_what_to_do_next(desk: Desk, client: str) -> None:
+    follow = row_of(desk, client).next
+    assert all(line.endswith(".") and "\n" not in line for line in follow)
+    assert tuple(desk.ok("setup", client, "--print")["next"]) == follow
+
+
+@pytest.mark.parametrize(
+    ("client", "text", "says"),
+    [
+        ("claude-code", '{"disableAllHooks": true}', "disableAllHooks"),
+        ("qwen-code", '{"disableAllHooks": true}', "disableAllHooks"),
+        ("gemini-cli", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
+        ("codex", "[features]\nhooks = false\n", "features.hooks"),
+    ],
+)
+def test_it_is_said_where_hooks_are_switched_off(desk: Desk, client: str, text: str, says: str) -> None:
+    path = Path(row_of(desk, client).off[0][0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    document = desk.ok("setup", client, "--yes")
+    assert document["notes"][0].startswith(f"{says} in {path} switches hooks off")
+    path.write_text("")
+    assert plan.setting_up(row_of(desk, client)).notes == ()
+
+
+@pytest.mark.rule("10.37")
+@pytest.mark.parametrize("layout", ["indented", "minified", "toml"])
+def test_what_is_shown_holds_no_secret_of_another_program(desk: Desk, layout: str) -> None:
+    secret = "hunter2hunter2hunter2"
+    client = "codex" if layout == "toml" else "claude-code"
+    path = Path(paths_of(row_of(desk, client))[0])
+    path.parent.mkdir(exist_ok=True)
+    env = {"API_KEY": "short", "X_TOKEN": secret, "OTHER": secret}
+    if layout == "toml":
+        path.write_text(
+            f'[mcp_servers.x]\ncommand = "x"\nenv = {{ API_KEY = "short", OTHER = "{secret}" }}\n'
+        )
+    else:
+        path.write_text(
+            json.dumps({"mcpServers": {"x": {"env": env}}}, indent=1 if layout == "indented" else None)
+        )
+    for verb in ("setup", "unsetup"):
+        for words in ([verb, client, "--dry-run"], [verb, client, "--yes"]):
+            done = desk.run(*words)
+            assert done.code == 0
+            assert "postroom" in done.out
+            assert secret not in done.out
+            assert "short" not in done.out
+
+
+def test_a_command_that_does_not_run_isolated_is_not_written_down(desk: Desk) -> None:
+    """Installed where an isolated Python does not look, every hook would fail in silence."""
+    elsewhere = desk.folder / "bin"
+    elsewhere.mkdir()
+    (elsewhere / "python").symlink_to(Path(COMMAND).with_name("python").resolve())
+    source = Path(programs.__file__).parents[3]
+    (elsewhere / "postroom").write_text(
+        "import postroom.__main__\nraise SystemExit(postroom.__main__.main())\n"
+    )
+    environ = {"PYTHONPATH": f"{source}:{Path(os.__file__).parent}"}
+    done = subprocess.run(
+        [elsewhere / "python", elsewhere / "postroom", "setup", "gemini-cli", "--yes"],
+        env={**desk.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=desk.folder,
+    )
+    assert done.returncode == 1
+    assert "does not run" in done.stderr
+    assert not os.path.exists(paths_of(row_of(desk, "gemini-cli"))[0])
