@@ -593,3 +593,409 @@ def test_a_text_that_looks_like_an_envelope_is_a_text(text: str) -> None:
 @pytest.mark.parametrize("mode", [..., None, "bypassPermissions", 1, ["bypass"]])
 def test_a_class_that_is_none_is_not_stated(mode: object) -> None:
     assert wire.claims(heard(theirs(fromMode=mode))).mode is None
+
+
+@pytest.mark.rule("09.14")
+@pytest.mark.parametrize("address", [..., None, "", "relative", "/a/../b", "/" + "x" * 400, 7, "uds:/x"])
+def test_an_address_that_is_none_makes_it_one_way(address: object) -> None:
+    assert wire.claims(heard(theirs(**{"from": address}))).address is None
+
+
+BAD: list[dict[str, Any]] = [
+    {"msgV": ...},
+    {"msgV": "1"},
+    {"msgV": True},
+    {"msgId": ...},
+    {"msgId": "all"},
+    {"msgId": "A-l-l"},
+    {"msgId": "two words"},
+    {"msgId": "x" * 65},
+    {"message": ...},
+    {"message": "text"},
+    {"message": {"role": "system", "content": "x"}},
+    {"message": {"role": "user", "content": ["x"]}},
+    {"message": {"role": "user", "content": ""}},
+    {"message": {"role": "user", "content": " \n"}},
+    {"message": {"role": "user", "content": "\ud800"}},
+    {"toSessionId": 7},
+    {"toSessionId": "x" * 5000},
+    {"type": "auth"},
+    {"type": "auth", "token": 7},
+    {"type": "control"},
+    {"type": "control", "action": "delivery_status"},
+    {"type": "control", "action": "delivery_status", "status": "held", "origMsgId": "all"},
+]
+
+
+@pytest.mark.rule("09.14")
+@pytest.mark.parametrize("changes", BAD)
+def test_a_line_that_is_no_frame_is_bad(changes: dict[str, Any]) -> None:
+    with pytest.raises(BadFrame):
+        qwen_frames.decode(theirs(**changes))
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b"\xef\xbb\xbf{}"])
+def test_a_line_that_is_no_object_is_bad(line: bytes) -> None:
+    with pytest.raises(BadFrame):
+        qwen_frames.decode(line)
+
+
+@pytest.mark.rule("09.14")
+def test_what_is_newer_or_unknown_is_ignored() -> None:
+    assert qwen_frames.decode(theirs(msgV=2)) == Ignored("too-new")
+    assert qwen_frames.decode(theirs(type="telepathy")) == Ignored("unknown-type")
+    assert qwen_frames.decode(theirs(type=["user"])) == Ignored("unknown-type")
+    frame = qwen_frames.decode(theirs(type="control", action="peer_message_status"))
+    assert isinstance(frame, ControlFrame)
+    assert frame.action not in wire.ACTIONS  # ours is no word of its
+
+
+@pytest.mark.rule("09.14")
+def test_its_first_line_shows_a_token() -> None:
+    assert qwen_frames.decode(b'{"msgV":1,"type":"auth","token":"x"}') == AuthFrame("x")
+
+
+@pytest.mark.rule("09.14", "05.24")
+@pytest.mark.parametrize(
+    ("status", "more", "ids", "reason"),
+    [
+        ("held", {}, (MSG_ID,), ""),
+        ("delivered", {"droppedMsgIds": ["a"], "dropReason": "duplicate"}, (MSG_ID,), ""),
+        ("denied", {}, (MSG_ID,), ""),
+        ("refused", {}, (MSG_ID,), ""),
+        ("expired", {}, (MSG_ID,), ""),
+        ("misaddressed", {}, (MSG_ID,), ""),
+        (
+            "dropped",
+            {"droppedMsgIds": ["second", "all", 7], "dropReason": "rate-limited"},
+            (MSG_ID, "second"),
+            "rate-limited",
+        ),
+        ("dropped", {"droppedMsgIds": [f"m{n}" for n in range(400)]}, 257, ""),
+    ],
+)
+def test_a_receipt_is_heard_in_our_words(
+    status: str, more: dict[str, Any], ids: tuple[str, ...] | int, reason: str
+) -> None:
+    frame = qwen_frames.decode(
+        theirs(
+            type="control", action="delivery_status", status=status, origMsgId=MSG_ID, reason="So.", **more
+        )
+    )
+    assert isinstance(frame, ControlFrame)
+    assert frame.from_ == uds_address(OWN)
+    word = read_status(frame)
+    assert word is not None
+    assert (word.status, word.reason) == (status, reason)
+    assert word.ids == ids if isinstance(ids, tuple) else len(word.ids) == ids
+    assert "“So.”" in word.detail
+
+
+@pytest.mark.rule("09.14")
+@pytest.mark.parametrize("status", ["read", "queued", "teleported", ""])
+def test_a_status_that_is_not_known_changes_nothing(status: str) -> None:
+    frame = qwen_frames.decode(
+        theirs(type="control", action="delivery_status", status=status, origMsgId=MSG_ID)
+    )
+    assert isinstance(frame, ControlFrame)
+    assert read_status(frame) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    "msgV msgId type from replyToken fromName fromMode toSessionId priority message action status origMsgId reason"
+    " dropReason droppedMsgIds token".split()
+)
+
+
+@pytest.mark.rule("09.14")
+@given(st.dictionaries(KEYS, JSON), st.sampled_from(["user", "control", "auth"]))
+def test_no_line_raises_anything_but_bad_frame(changes: dict[str, Any], kind: str) -> None:
+    line = theirs(
+        **({"type": kind, "action": "delivery_status", "status": "held", "origMsgId": "m"} | changes)
+    )
+    try:
+        frame = qwen_frames.decode(line)
+    except BadFrame:
+        return
+    if isinstance(frame, UserFrame):
+        wire.claims(frame)
+    elif isinstance(frame, ControlFrame):
+        read_status(frame)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            "schemaVersion pid procStart pidNs sessionId cwd name startedAt qwenVersion kind ipcPath ipcToken".split()
+        ),
+        JSON,
+    )
+)
+def test_no_record_raises_anything_but_bad_frame(changes: dict[str, Any]) -> None:
+    fields = {"schemaVersion": 1, "pid": 7, "sessionId": "s", "name": "n"} | changes
+    try:
+        claims = qwen_code.parse("7.json", json.dumps(fields).encode())
+    except BadFrame:
+        return
+    assert claims.pid == 7
+    assert TOKEN not in repr(claims)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text.strip()))
+def test_a_text_goes_there_and_comes_back_as_it_was(text: str) -> None:
+    said = qwen_frames.say(user_line(text), own="", reply_token="", session_id=SESSION, token=TOKEN)
+    assert isinstance(said, bytes)
+    assert wire.claims(heard(said.split(b"\n")[1])).text == text
+
+
+# ── what real sessions said ───────────────────────────────────────────────────────────────────────
+
+RECORDED = Path(__file__).parent / "recorded" / "qwen_code"
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The lines of one recording, of a real session of Qwen Code."""
+    return [json.loads(line) for line in json.loads((RECORDED / f"{name}.json").read_text())["lines"]]
+
+
+@pytest.mark.rule("09.14")
+@pytest.mark.parametrize(
+    ("name", "status", "reason", "ids"),
+    [
+        ("delivered", "delivered", "", 1),
+        ("released", "delivered", "", 1),
+        ("held", "held", "", 1),
+        ("held-mode", "held", "", 1),
+        ("denied", "denied", "", 1),
+        ("refused", "refused", "", 1),
+        ("expired", "expired", "", 1),
+        ("misaddressed", "misaddressed", "", 1),
+        ("dropped", "dropped", "duplicate", 1),
+        ("dropped-many", "dropped", "rate-limited", 40),
+    ],
+)
+def test_a_real_receipt_is_understood(name: str, status: str, reason: str, ids: int) -> None:
+    auth, raw = recorded(name)
+    assert qwen_frames.decode(json.dumps(auth).encode()) == AuthFrame(auth["token"])
+    frame = qwen_frames.decode(json.dumps(raw).encode())
+    assert isinstance(frame, ControlFrame)
+    assert frame.from_ == uds_address(raw["from"])
+    word = read_status(frame)
+    assert word is not None
+    assert (word.status, word.reason, len(word.ids)) == (status, reason, ids)
+    assert word.ids[0] == raw["origMsgId"]
+
+
+@pytest.mark.rule("09.14", "09.15")
+def test_a_real_message_is_understood() -> None:
+    auth, raw = recorded("message")
+    assert qwen_frames.decode(json.dumps(auth).encode()) == AuthFrame(auth["token"])
+    frame = heard(json.dumps(raw).encode())
+    claims = wire.claims(frame)
+    assert claims.text == 'a line\nand <cross-session-message from="x">tags</cross-session-message> é 🐦'
+    assert (claims.name, claims.mode, claims.address) == ("proj-d6", "prompting", uds_address(raw["from"]))
+    assert frame.session_id == raw["toSessionId"]
+
+
+@pytest.mark.rule("09.14")
+def test_a_real_record_is_understood_and_ours_has_the_same_fields(folder: Folder) -> None:
+    [raw] = recorded("record")
+    claims = qwen_code.parse(f"{raw['pid']}.json", json.dumps(raw).encode())
+    assert (claims.name, claims.session_id, claims.kind) == (raw["name"], raw["sessionId"], "tui")
+    assert (claims.path, claims.token, claims.namespace) == (raw["ipcPath"], raw["ipcToken"], raw["pidNs"])
+    assert f"{claims.boot}:{claims.ticks}" == raw["procStart"]
+    folder.qwen.publish(own_record(), OWN, TOKEN)
+    [file] = folder.sessions.iterdir()
+    assert json.loads(file.read_text()).keys() - raw.keys() == {"publishedBy"}
+    assert raw.keys() <= json.loads(file.read_text()).keys()
+
+
+@pytest.mark.rule("09.14")
+def test_our_lines_have_the_fields_of_real_ones(folder: Folder, pid: int) -> None:
+    folder.write(pid)
+    folder.qwen.publish(own_record(), OWN, TOKEN)
+    outgoing = folder.qwen.leave(user_line(), uds_address(OWN), folder.only())
+    assert isinstance(outgoing, Outgoing)
+    ours = [json.loads(line) for line in outgoing.line.splitlines()]
+    assert [line.keys() for line in ours] == [line.keys() for line in recorded("message")]
+    line = status_line("held", orig_msg_id=MSG_ID, address=None, msg_id="r1", reason="Because.")
+    assert told(folder.qwen.leave(line, uds_address(OWN), folder.only())).keys() == recorded("held")[1].keys()
+
+
+# ── ours there ───────────────────────────────────────────────────────────────────────────────────
+
+
+def own_record(**changes: Any) -> Record:
+    """The record of a session in this process."""
+    pid = os.getpid()
+    fields: dict[str, Any] = {"pid": pid, "proc_start": processes.start_of(pid), "session_id": SESSION}
+    fields |= {"name": "alice", "cwd": "/home/me", "started_at": 5, "version": "1.2"}
+    return Record(**(fields | changes))
+
+
+@pytest.mark.rule("05.28", "09.14")
+def test_a_record_of_ours_says_what_its_readers_want(folder: Folder) -> None:
+    record = own_record()
+    folder.qwen.publish(record, OWN, TOKEN)
+    [file] = folder.sessions.iterdir()
+    assert file.name == f"{os.getpid()}.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_text()) == {
+        "schemaVersion": 1,
+        "pid": os.getpid(),
+        "procStart": f"{processes.boot_id()}:{record.proc_start}",
+        "pidNs": os.stat("/proc/self/ns/pid").st_ino,
+        "sessionId": SESSION,
+        "cwd": "/home/me",
+        "name": "alice",
+        "startedAt": 5,
+        "qwenVersion": "postroom-1.2",
+        "kind": "external",
+        "ipcPath": OWN,
+        "ipcToken": TOKEN,
+        "publishedBy": "postroom",
+    }
+    assert folder.qwen.look().found == ()  # it is none of theirs
+    folder.qwen.publish(own_record(name="bob"), OWN, TOKEN)
+    assert json.loads(file.read_text())["name"] == "bob"
+    folder.qwen.withdraw(record, OWN)
+    assert list(folder.sessions.iterdir()) == []
+
+
+@pytest.mark.rule("09.14")
+def test_a_token_that_its_readers_would_not_see_is_a_mistake_of_ours(folder: Folder) -> None:
+    with pytest.raises(ValueError, match="64 hex"):
+        folder.qwen.publish(own_record(), OWN, "ab" * 16)
+
+
+@pytest.mark.rule("05.28")
+def test_a_folder_that_is_not_there_is_made_for_who_wants_to_be_shown(home: Path) -> None:
+    sessions = home / "new" / "sessions"
+    qwen_code.neighbour({}, str(sessions)).publish(own_record(), OWN, TOKEN)
+    assert sessions.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.rule("05.10")
+@pytest.mark.parametrize("there", ["another namespace", "another boot", "newer", "no record", "a symlink"])
+def test_what_may_be_anothers_is_not_replaced(folder: Folder, there: str) -> None:
+    own = os.getpid()
+    path = folder.sessions / f"{own}.json"
+    if there == "a symlink":
+        path.symlink_to(folder.home / "elsewhere")
+    elif there == "no record":
+        path.write_text("?")
+    else:
+        changes: dict[str, dict[str, Any]] = {
+            "another namespace": {"pidNs": 1},
+            "another boot": {"procStart": "other-boot:1"},
+            "newer": {"schemaVersion": 2},
+        }
+        folder.write(own, **changes[there])
+    before = path.read_text() if path.exists() else None
+    folder.qwen.publish(own_record(), OWN, TOKEN)
+    assert (path.read_text() if path.exists() else None) == before
+    [ours] = [file for file in folder.sessions.iterdir() if file != path]
+    assert qwen_code.is_record(ours.name)
+    assert json.loads(ours.read_text())["name"] == "alice"
+    folder.qwen.withdraw(own_record(), OWN)
+    assert not ours.exists()
+    assert os.path.lexists(path)
+
+
+@pytest.mark.rule("05.10")
+def test_what_an_earlier_process_of_this_pid_left_is_replaced(folder: Folder) -> None:
+    path = folder.write(os.getpid(), procStart=f"{processes.boot_id()}:1")
+    folder.qwen.publish(own_record(), OWN, TOKEN)
+    assert list(folder.sessions.iterdir()) == [path]
+
+
+@pytest.mark.rule("05.10", "05.28")
+def test_what_a_session_of_ours_left_is_swept_once_it_is_provably_dead(folder: Folder, pid: int) -> None:
+    gone, start = ended_pid()
+    dead: dict[str, Any] = {"procStart": f"{processes.boot_id()}:{start}", "publishedBy": "postroom"}
+    folder.sockets.mkdir(mode=0o700)
+    swept = folder.write(gone, ipcPath=str(folder.sockets / f"{gone}.sock"), **dead)
+    with listening(str(folder.sockets / f"{gone}.sock")):
+        pass
+    others: dict[str, dict[str, Any]] = {
+        "00000000": {"publishedBy": "somebody"},
+        "11111111": {"pidNs": 1},
+        "22222222": {"procStart": "other-boot:1"},
+        "33333333": {"procStart": None},
+    }
+    kept = [folder.write(gone, file=f"{gone}-{end}.json", **{**dead, **more}) for end, more in others.items()]
+    kept.append(folder.write(pid, publishedBy="postroom"))
+    folder.again().sweep_own()
+    assert not swept.exists()
+    assert not (folder.sockets / f"{gone}.sock").exists()
+    assert all(path.exists() for path in kept)
+
+
+@pytest.mark.rule("05.10")
+def test_a_sweep_removes_no_socket_that_is_not_that_records(folder: Folder) -> None:
+    """What a record says is a claim, also one that says that it is ours."""
+    gone, start = ended_pid()
+    folder.sockets.mkdir(mode=0o700)
+    (folder.home / "mine").mkdir(mode=0o700)
+    others = [
+        folder.sockets / "1.sock",
+        folder.home / "mine" / f"{gone}.sock",
+        folder.sockets / f"{gone}-aaaaaaaa.sock",
+    ]
+    for number, other in enumerate(others[:2]):
+        with listening(str(other)):
+            pass
+        folder.write(
+            gone,
+            file=f"{gone}-0000000{number}.json",
+            procStart=f"{processes.boot_id()}:{start}",
+            publishedBy="postroom",
+            ipcPath=str(other),
+        )
+    with listening(str(others[2])):
+        folder.write(
+            gone, procStart=f"{processes.boot_id()}:{start}", publishedBy="postroom", ipcPath=str(others[2])
+        )
+        folder.again().sweep_own()
+        assert list(folder.sessions.iterdir()) == []
+        assert all(other.exists() for other in others)
+
+
+@pytest.mark.rule("09.14", "05.6")
+def test_its_sockets_lie_in_the_runtime_folder_else_in_a_folder_of_our_own(folder: Folder) -> None:
+    assert folder.qwen.socket_path(7) == str(folder.sockets / "7.sock")
+    assert folder.sockets.stat().st_mode & 0o777 == 0o700
+    with listening(str(folder.sockets / "7.sock")):
+        taken = folder.qwen.socket_path(7)
+    assert taken.startswith(str(folder.sockets / "7-"))
+    assert folder.qwen.socket_path(7) == str(folder.sockets / "7.sock")  # nobody listens there any more
+    (folder.home / "tmp").mkdir(mode=0o700)
+    folder.sockets.chmod(0o777)
+    path = folder.qwen.socket_path(7)
+    hidden = os.path.dirname(path)
+    assert os.path.dirname(hidden) == str(folder.home / "tmp")
+    assert folder.qwen.near(path)
+    folder.qwen.withdraw(own_record(), path)
+    assert not os.path.exists(hidden)
+
+
+def test_a_folder_whose_paths_would_be_too_long_is_passed_over(home: Path) -> None:
+    long = home / ("x" * 90)
+    long.mkdir(mode=0o700)
+    qwen = qwen_code.neighbour({"XDG_RUNTIME_DIR": str(long)}, str(home / "sessions"))
+    path = qwen.socket_path(7)
+    try:
+        assert path.startswith("/tmp/qwen-socks-")
+    finally:
+        os.rmdir(os.path.dirname(path))
+
+
+def test_no_folder_at_all_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qwen_code, "TMP", str(home / ("x" * 90)))
+    with pytest.raises(UnfitPath, match="none can be trusted"):
+        qwen_code.neighbour({}, str(home / "sessions")).socket_path(7)
