@@ -245,6 +245,7 @@ class Neighbourhood:
             program=found.program,
             confirms="written",
             condition=found.condition,
+            receipts=found.receipts,
             one_way=one_way,
         )
 

@@ -773,3 +773,12 @@ def test_a_note_says_that_nothing_wakes_a_receiver() -> None:
     assert "reads at its next turn" in note_for("queued", "b", wakes=False)
     assert "reads at its next turn" not in note_for("queued", "b")
     assert note_for("unknown", "b", confirms="nothing", wakes=False) == note_for("unknown", "b")
+
+
+@pytest.mark.rule("09.2", "09.16")
+def test_a_program_that_tells_what_became_of_a_message_is_not_said_to_tell_nothing() -> None:
+    note = note_for("written", "b", told=True)
+    assert "a notice follows" in note
+    assert "confirms no more" not in note
+    assert note_for("queued", "b", told=True) == note_for("queued", "b")
+    assert "confirms no more" in note_for("written", "b")

@@ -493,14 +493,26 @@ _CONFIRMED: Mapping[str, str] = MappingProxyType(
 _NOT_WOKEN = "Nothing wakes it while it is idle: it reads at its next turn."
 
 
-def note_for(status: ReceiptStatus, name: str, *, confirms: str = "consumed", wakes: bool = True) -> str:
+_TOLD = (
+    "Written to {name}. Should its program hold, refuse or drop it, a notice follows; whether it was read is not "
+    "known. A reply comes as its own message."
+)
+"""`written`, of a program that tells what became of a message (09.2)."""
+
+
+def note_for(
+    status: ReceiptStatus, name: str, *, confirms: str = "consumed", wakes: bool = True, told: bool = False
+) -> str:
     """A few sentences that say what a status means and what it does not; never `delivered` (01.31).
 
     Args:
         status: what is known.
         name: the receiver's.
         confirms, wakes: what can become known of it, and whether a message wakes it (09.16).
+        told: its program tells what became of a message.
     """
+    if told and status == "written":
+        return _TOLD.replace("{name}", legible(name))
     more = (_CONFIRMED.get(confirms, ""), "" if wakes else _NOT_WOKEN) if status == "queued" else ()
     return " ".join((_NOTES[status].replace("{name}", legible(name)), *filter(None, more)))
 
@@ -546,6 +558,7 @@ def outcome_of(
     detail: str = "",
     confirms: str = "consumed",
     wakes: bool = True,
+    told: bool = False,
 ) -> Sent | Refusal:
     """Says what became of a send, and never more than is known (01.27, 01.31).
 
@@ -556,11 +569,11 @@ def outcome_of(
         status, ack, reason, code, detail: as in the transport's `Outcome`.
         name: the recipient's.
         msg_id: the id under which the message travelled; a refusal carries it too.
-        confirms, wakes: as in `note_for`.
+        confirms, wakes, told: as in `note_for`.
     """
     known = _ANSWERS.get((status, ack))
     if known is not None:
-        return Sent(known, note_for(known, name, confirms=confirms, wakes=wakes))
+        return Sent(known, note_for(known, name, confirms=confirms, wakes=wakes, told=told))
     if status == "failed":
         code = code if code in _FAILED else "connection_failed"
         return refusal(code, name=name, reason=detail or _REASONS.get(code, ""), msg_id=msg_id)

@@ -78,6 +78,7 @@ class Candidate:
         confirms: what can be confirmed of a message to it, once it was accepted (09.16).
         wakes: a message wakes it while it is idle.
         condition: what changes a send to it, such as `offline`.
+        receipts: its own program tells what became of a message, though it does not acknowledge.
         one_way: a sentence that says why it cannot answer this session; empty where it can.
         local: on this machine.
         live: running; a stopped agent keeps its name, but a live one goes before it (02.9).
@@ -104,6 +105,7 @@ class Candidate:
     confirms: str = "consumed"
     wakes: bool = True
     condition: str = ""
+    receipts: bool = False
     one_way: str = ""
     local: bool = True
     live: bool = True
