@@ -588,3 +588,35 @@ def test_what_cannot_be_passed_on_is_not_rung_for_again(monkeypatch: pytest.Monk
 def test_each_door_of_a_client_is_in_the_table_or_comes_to_the_mail_itself(name: str) -> None:
     for known in clients.load(name).doors:
         assert known.name in DOORS or known.name in ("hooks", "mcp", "wait")
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_each_door_can_be_made_and_says_of_a_process_that_is_not_there_that_it_is_not(name: str) -> None:
+    async def case() -> None:
+        from postroom.doors import load
+
+        here = Here(process=(2**22 + 1, "1"), environ={"HOME": "/nonexistent"}, variables={})
+        door = load(name, here, lambda ids, why: None)
+        assert door.name == name
+        assert await door.ready()
+        assert (await door.ring("text", ("m-1",), None)).outcome == "failed"
+        await door.close()
+        await door.close()
+
+    run(case())
+
+
+def test_a_class_is_stated_where_all_state_it_and_no_person_was_asked() -> None:
+    async def case() -> None:
+        room = Room()
+        async with room.open("alice") as alice, room.open("bob") as bob:
+            await sent(alice, "one")
+            message = bob.peek()[0]
+            other = replace(message, origin=replace(message.origin, stated_class="bypassing"))
+            assert stated_by([]) is None
+            assert stated_by([message, message]) == "prompting"
+            assert stated_by([message, other]) is None
+            assert stated_by([replace(other, approved_by="user")]) is None
+            assert stated_by([other]) == "bypassing"
+
+    run(case())
