@@ -1,0 +1,453 @@
+"""`postroom mcp`: the tools over the Model Context Protocol, for the client that starts this process (09.9, 09.10).
+
+While it runs it is the client's presence: it opens the session, or attaches to the one that is there (`presence`), and
+serves the tools on its standard streams. The protocol is the official SDK's, the streams are `stdio`, what a call comes to is
+`tools`, here or in the process that holds the session (`lodging`).
+
+A MESSAGE that a result carries counts as read once the whole result was written; it waits again, marked, where the client
+had gone, or had taken its request back (11.1).
+
+AGAIN. A client that lost a result may make its call again. What it sends for one use of a tool has one id, made from
+the client's own id of that use, or else from the request's id on this connection and from the arguments, so its effect is
+one (11.5). A request with another id is another message: a model may say the same thing twice.
+
+WHO the session is comes from the client's process, its environment and what it puts beside a call (`_meta`), never from
+a tool's arguments.
+
+A TRACE that a call belongs to (`traceparent`, `tracestate`) is written into the journal beside the message that the call
+sent, and goes back in the result's `_meta`; what the server asks the client carries it by the SDK. Peers do not see it.
+
+It ends when the client closes its end, at a signal, and when standard output breaks.
+
+Weak: where the session lives in another process, nobody is asked inside the client about a hold: an answer over that
+process's socket could come from any program that the agent starts. A client that begins without a handshake cannot be
+asked either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import uuid
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
+
+from postroom import __version__, clients, present, tools
+from postroom.clients.asking import SCHEMA, AskingInside, Replied
+from postroom.clients.lodging import Elsewhere, Here, refused
+from postroom.clients.stdio import Incoming, Outgoing, claimed
+from postroom.core import contract
+from postroom.core.message import Refusal
+from postroom.errors import NoSession
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+
+    from mcp.server.context import ServerRequestContext
+
+    from postroom.arguments import Values
+    from postroom.clients.lodging import Place
+    from postroom.presence import Present
+    from postroom.session import Session
+
+    Context = ServerRequestContext[Any, Any]
+
+__all__ = ["Serving", "definitions", "run", "server_of"]
+
+PROGRESS_SECONDS = 10.0
+"""How often a call that waits says so: clients that give up on a silent call wait longer than this."""
+
+USES = uuid.UUID("7b0f3f53-6d0d-4c1e-9d9e-3f4d6a1f2c11")
+"""The namespace of the ids of messages that a client's calls send."""
+
+TOOL_USE = "claudecode/toolUseId"
+"""The key in `_meta` with a client's own id of one use of a tool."""
+
+CONVERSATION: Mapping[str, tuple[str, ...]] = {"codex": ("threadId", "sessionId")}
+"""Client → the keys in `_meta` that may say which conversation a call belongs to, the best first."""
+
+IN_TERMINALS = frozenset({"claude-code", "codex", "gemini-cli", "qwen-code", "opencode"})
+"""Clients that people use in a terminal: one without a terminal has nobody in front of it, whatever it says it can ask.
+Of the others that cannot be seen."""
+
+TRACE = ("traceparent", "tracestate")
+"""The keys of the protocol's trace context."""
+
+MAX_TRACE = 512
+"""Characters of each that are carried: what the standard asks everybody to take."""
+
+ANNOTATIONS = {
+    "send_message": types.ToolAnnotations(
+        title="Send a message", destructive_hint=False, open_world_hint=False
+    ),
+    "list_agents": types.ToolAnnotations(
+        title="List sessions and agents", read_only_hint=True, open_world_hint=False
+    ),
+    # It hands a message out again unless its result was sent whole.
+    "read_messages": types.ToolAnnotations(title="Read messages", read_only_hint=True, open_world_hint=False),
+}
+"""What clients go by when they decide whether a person is asked about a call (09.9)."""
+
+LARGE: dict[str, Any] = {"anthropic/maxResultSizeChars": 500_000}
+"""Says that a result may be long, to a client that asks: one message may be."""
+
+GREETING_SECONDS = 0.25
+"""How long the session waits for the client's first word to be answered: what it is made of takes a while to load, and
+the handshake needs nothing of it."""
+
+MOST_SAID = 100
+"""Lines on standard error at most: a client may keep them."""
+
+
+def definitions() -> types.ListToolsResult:
+    """The tools as a client lists them (09.9): three; an observer's is listed for observers, of which there are none yet."""
+    return types.ListToolsResult(
+        tools=[
+            types.Tool(
+                name=contract.TOOL_NAMES[str(tool["name"])],
+                description=str(tool["description"]),
+                input_schema=cast("dict[str, Any]", tool["input_schema"]),
+                annotations=ANNOTATIONS[contract.TOOL_NAMES[str(tool["name"])]],
+                _meta=LARGE if tool is contract.READ_MESSAGES else None,
+            )
+            for tool in (contract.SEND_MESSAGE, contract.LIST_AGENTS, contract.READ_MESSAGES)
+        ]
+    )
+
+
+# ── the server ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Serving:
+    """Answers one client. Calls wait until it is said where the session lives (`lodge`); the handshake does not.
+
+    Args:
+        outgoing: knows what has left; None: another transport, which does not say, so a result counts as sent.
+    """
+
+    def __init__(self, outgoing: Outgoing | None = None) -> None:
+        self.progress_seconds = PROGRESS_SECONDS
+        self.on_greeted: Callable[[], None] = lambda: None
+        self._lodged: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self._outgoing = outgoing
+        self._here: Present | None = None
+        self._connection = uuid.uuid4().hex
+        self._waiting: set[anyio.CancelScope] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self._greeted = False
+
+    def lodge(self, place: Place, here: Present | None = None) -> None:
+        """Says where the session lives.
+
+        Args:
+            place: there.
+            here: the presence, which learns what the client says beside its calls; None: nobody does.
+        """
+        self._here = here
+        self._lodged.set_result(place)
+
+    async def list_tools(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """Answers `tools/list`."""
+        del context, params
+        return definitions()
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Answers `tools/call`. A tool that there is not is an error of the protocol, everything else a result."""
+        if params.name not in tools.TOOLS:
+            raise types_error(types.INVALID_PARAMS, f"Unknown tool: {contract.legible(params.name)}")
+        meta = meta_of(context)
+        arguments = params.arguments or {}
+        trace = {key: value for key in TRACE if (value := text_of(meta.get(key))) and len(value) <= MAX_TRACE}
+        with self._held_up(params.name, arguments) as scope:
+            async with self._telling(context, meta, arguments):
+                place = await asyncio.shield(self._lodged)
+                self._greet()
+                self._learn(meta)
+                answered = await place.answer(
+                    params.name,
+                    arguments,
+                    msg_id=self._msg_id(context, params.name, arguments, meta),
+                    trace=" ".join(trace.values()),
+                )
+        if scope.cancelled_caught:
+            answered = refused(CLOSING)
+        if answered.settle is not None:
+            if self._outgoing is not None and context.request_id is not None:
+                self._outgoing.carries(context.request_id, answered.settle)
+            else:
+                answered.settle(True)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=sayable(answered.text))],
+            structured_content=answered.document,
+            is_error=answered.failed,
+            _meta=cast("dict[str, Any]", trace) or None,
+        )
+
+    async def initialized(self, context: Context, params: types.NotificationParams) -> None:
+        """The handshake is over: where the client can ask its person, held messages are asked about from now on."""
+        del params
+        await asyncio.shield(self._lodged)
+        session = self._attended()
+        if session is not None and self._asking is None and takes_forms(context.session.client_capabilities):
+
+            async def question(text: str) -> Replied:
+                result = await context.session.elicit_form(text, SCHEMA)
+                filled = result.content or {} if result.action == "accept" else {}
+                return Replied(decision=text_of(filled.get("decision")), note=text_of(filled.get("note")))
+
+            session.askable = True
+            self._asking = asyncio.get_running_loop().create_task(AskingInside(session, question).run())
+        self._greet()
+
+    def _attended(self) -> Session | None:
+        """The session of this process, where somebody may sit in front of its client."""
+        session = None if self._here is None else self._here.session
+        if session is None or self._here is None:
+            return None
+        somebody = session.record.kind == "interactive" or self._here.client.name not in IN_TERMINALS
+        return session if somebody else None
+
+    def client_closed(self) -> None:
+        """The client has closed its end: nobody waits for messages any more."""
+        for scope in self._waiting:
+            scope.cancel()
+
+    async def close(self) -> None:
+        """Asks nobody any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    def _greet(self) -> None:
+        if not self._greeted:
+            self._greeted = True
+            self.on_greeted()
+
+    def _learn(self, meta: Mapping[str, object]) -> None:
+        """Tells the presence which conversation this is, where the client says so beside its call."""
+        if self._here is not None:
+            keys = CONVERSATION.get(self._here.client.name, ())
+            conversation = next(filter(None, (text_of(meta.get(key)) for key in keys)), "")
+            if conversation and conversation != self._here.conversation:
+                self._here.learned(conversation)
+
+    def _msg_id(
+        self, context: Context, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]
+    ) -> str | None:
+        """The id of the message that a call sends, the same when the call is made again (11.5)."""
+        if tool != "send_message":
+            return None
+        given = {key: value for key, value in arguments.items() if value is not None}
+        body = sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+        use = text_of(meta.get(TOOL_USE))
+        call = use or f"{self._connection} {context.request_id!r} {meta.get('progressToken')!r}"
+        return str(uuid.uuid5(USES, f"{call} {body}"))
+
+    @contextlib.contextmanager
+    def _held_up(self, tool: str, arguments: Mapping[str, object]) -> Generator[anyio.CancelScope]:
+        """A call that may wait for messages ends once the client has closed its end; any other goes on."""
+        with anyio.CancelScope() as scope:
+            if tool == "read_messages" and arguments.get("wait"):
+                self._waiting.add(scope)
+            try:
+                yield scope
+            finally:
+                self._waiting.discard(scope)
+
+    @contextlib.asynccontextmanager
+    async def _telling(
+        self, context: Context, meta: Mapping[str, object], arguments: Mapping[str, object]
+    ) -> AsyncGenerator[None]:
+        """Says every so often that a call still waits, to a client that wants to know."""
+        seconds = tools.number_of(arguments.get("wait"))
+        if not seconds or meta.get("progressToken") is None:
+            yield
+            return
+        total = min(seconds, contract.MAX_READ_WAIT)
+
+        async def tell() -> None:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            while (done := loop.time() - began) < total:
+                await context.session.report_progress(round(done, 1), total, "waiting for messages")
+                await asyncio.sleep(self.progress_seconds)
+
+        telling = asyncio.get_running_loop().create_task(tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+
+CLOSING = Refusal(code="session_closed", message="The client has closed its end.")
+
+
+def types_error(code: int, message: str) -> Exception:
+    """An error of the protocol."""
+    from mcp.shared.exceptions import MCPError
+
+    return MCPError(code=code, message=message)
+
+
+def meta_of(context: Context) -> Mapping[str, object]:
+    """What a client put beside its call, as it came."""
+    meta = (context.params or {}).get("_meta")
+    return cast("dict[str, object]", meta) if isinstance(meta, dict) else {}
+
+
+def text_of(value: object) -> str:
+    """A text, or nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def sayable(text: str) -> str:
+    """A text that can be written as UTF-8: half a character that a neighbour sent is shown as an escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def takes_forms(capabilities: types.ClientCapabilities | None) -> bool:
+    """Whether a client can put a form before its person: it says so, or says nothing of what it can put there."""
+    elicitation = None if capabilities is None else capabilities.elicitation
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def server_of(serving: Serving) -> Server[Any]:
+    """The SDK's server with our tools."""
+    server: Server[Any] = Server(
+        "postroom",
+        version=__version__,
+        title="Postroom",
+        instructions=contract.INSTRUCTIONS,
+        on_list_tools=serving.list_tools,
+        on_call_tool=serving.call_tool,
+    )
+    server.add_notification_handler(
+        "notifications/initialized", types.NotificationParams, serving.initialized
+    )
+    return server
+
+
+# ── the process ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Said(logging.Handler):
+    """What the SDK logs: lines in the session's log, without anything that a message said."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line: what was wrong, and the kind of error."""
+        kind = record.exc_info[0] if record.exc_info else None
+        self._log(f"{record.name}: {record.msg}" + (f" ({kind.__name__})" if kind else ""))
+
+
+def to_stderr() -> Callable[[str], None]:
+    """Writes lines to standard error, so many at most."""
+    left = MOST_SAID
+
+    def say(line: str) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"postroom: {present.one_line(line)}\n")
+                sys.stderr.flush()
+
+    return say
+
+
+def run(args: Values) -> int:
+    """Serves until the client closes its end, and returns the exit code: 0, or 128 + n for a signal."""
+    gc.enable()
+    return asyncio.run(serve(args))
+
+
+async def serve(args: Values) -> int:
+    """Runs until the client closes its end, or a signal comes. Raises what `presence.present` raises."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[int] = loop.create_future()
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(one, lambda number=one: told.done() or told.set_result(128 + number))
+    serving = loop.create_task(attend(args))
+    await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+    if told.done():
+        serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    return told.result() if told.done() else 0
+
+
+async def attend(args: Values) -> None:
+    """Serves the tools, opens the session or attaches to it, and ends both when the client closes its end."""
+    loop = asyncio.get_running_loop()
+    reading, writing = claimed()
+    say = to_stderr()
+    outgoing = Outgoing(writing)
+    serving = Serving(outgoing)
+    incoming = Incoming(reading, outgoing, serving.client_closed)
+    server = server_of(serving)
+    async with contextlib.AsyncExitStack() as stack:
+        running = loop.create_task(server.run(incoming, outgoing, server.create_initialization_options()))
+        stack.push_async_callback(ended, running)
+        await outgoing.begun(GREETING_SECONDS)
+        here = await stack.enter_async_context(present_of(args))
+        session = here.session
+        place: Place = Elsewhere(here.control_path, here.token) if session is None else Here(session)
+        handler = Said(say if session is None else session.log)
+        logging.getLogger().addHandler(handler)
+        stack.callback(logging.getLogger().removeHandler, handler)
+        stack.push_async_callback(place.close)
+        stack.push_async_callback(outgoing.aclose)
+        stack.push_async_callback(serving.close)
+        stack.push_async_callback(ended, running)
+        serving.on_greeted = lambda: greet(session, say)
+        serving.lodge(place, here)
+        await running
+
+
+def present_of(args: Values) -> contextlib.AbstractAsyncContextManager[Present]:
+    """The presence of the client that started this process. Raises NoSession, BadUsage."""
+    from postroom.presence import client_process, present, recognised
+    from postroom.state import processes
+
+    line = processes.ancestry(os.getpid())
+    client = clients.load(args.client) if args.client else recognised(os.environ, line)
+    process = client_process(client, os.environ, line)
+    if process is None:
+        raise NoSession(
+            "Nothing is known of the process that started this.", "An MCP client starts it, by itself."
+        )
+    return present(
+        client, process, environ=os.environ, name=args.name, mode=args.mode, settings=args.settings
+    )
+
+
+async def ended(running: asyncio.Task[None]) -> None:
+    """Ends the server, if it has not ended."""
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def greet(session: Session | None, say: Callable[[str], None]) -> None:
+    """Says once, for the person who looks into the client's log, who this session is and what it lacks (10.8)."""
+    if session is None:
+        return say("attached to the session that is there")
+    status = session.status()
+    say(f"this session is {status.name} [{status.ref}], id {status.session_id}")
+    for problem in status.problems:
+        say(problem)
+    return None
