@@ -1,0 +1,221 @@
+"""Where a client's session lives, as its MCP server sees it: in this process, or in another one (09.9, 11.1).
+
+`Here` calls the tools; `Elsewhere` asks the process that holds the session, over its control socket, with the verb `tool`.
+Both give an `Answered`, whose `settle` is to be told once whether the whole result was written: only then do the messages
+that it carries count as read. In the other process they are leased for as long as the connection lives.
+
+How it fails: a process that does not answer is an answer too, `no_session`, or `unknown` where it had taken a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+from postroom import ask, tools
+from postroom.core import contract
+from postroom.core.message import Refusal
+from postroom.door import MAX_REQUEST
+from postroom.errors import PostroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from postroom.session import Session
+
+__all__ = ["Answered", "Elsewhere", "Here", "Place", "refused"]
+
+CONFIRM_SECONDS = 5.0
+"""How long the process of the session may take to hear that a result was written."""
+
+
+class Answered:
+    """What a call came to, and who is told whether it left.
+
+    Attributes:
+        text, document, failed: as in `tools.Answer`.
+        settle: to be called once: whether the whole result was written.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        document: dict[str, Any] | None,
+        failed: bool,
+        settle: Callable[[bool], None] | None = None,
+    ) -> None:
+        self.text = text
+        self.document = document
+        self.failed = failed
+        self.settle = settle
+
+
+class Place(Protocol):
+    """Where the session lives."""
+
+    async def answer(
+        self, tool: str, arguments: Mapping[str, object], *, msg_id: str | None, trace: str
+    ) -> Answered:
+        """Answers one call. Never raises for what a model wrote; cancelled, it holds nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Waits until everything that was settled is settled there too."""
+        ...
+
+
+class Here:
+    """The session lives in this process."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def answer(
+        self, tool: str, arguments: Mapping[str, object], *, msg_id: str | None, trace: str
+    ) -> Answered:
+        """Answers one call; see `Place`."""
+        session = self._session
+        said = await tools.answer(session, tool, arguments, msg_id=msg_id, trace=trace)
+
+        def settle(whole: bool) -> None:
+            try:
+                if whole:
+                    session.confirm(said.lease)
+                else:
+                    session.release(said.lease)
+            except PostroomError as error:  # it is handed out again, marked
+                session.log(f"mcp: what was sent could not be written down: {error.code}")
+
+        return Answered(said.text, said.document, said.failed, settle if said.lease else None)
+
+    async def close(self) -> None:
+        """Nothing is left to be told."""
+
+
+class Elsewhere:
+    """The session lives in another process: its control socket answers (05.26).
+
+    Args:
+        path, token: how that is reached.
+    """
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def answer(
+        self, tool: str, arguments: Mapping[str, object], *, msg_id: str | None, trace: str
+    ) -> Answered:
+        """Answers one call; see `Place`."""
+        asked = {"arguments": arguments, "msg_id": msg_id, "trace": trace}
+        try:
+            request = ask.compose(self._token, ["tool", tool], json.dumps(asked))
+        except UnicodeError:
+            return refused(contract.refusal("usage", problem="The name of the tool is no text"))
+        if len(request) > MAX_REQUEST:
+            return refused(contract.too_large(len(request)) or NOT_THERE)
+        try:
+            line = await asyncio.get_running_loop().run_in_executor(None, ask.dial, self._path)
+        except (ask.Unanswered, OSError):
+            return refused(NOT_THERE)
+        line.setblocking(False)
+        kept = False
+        taken = False
+        try:
+            await asyncio.get_running_loop().sock_sendall(line, request)  # pyright: ignore[reportArgumentType]
+            kind = "part"
+            out = err = b""
+            while kind == "part":
+                kind, out, err = await frame_of(line)
+                taken = True
+            answered = answered_of(out, err)
+            if kind == "confirm":
+                answered.settle = self._settling(line)
+                kept = True
+            return answered
+        except (EOFError, OSError):
+            return refused(interrupted(msg_id) if taken and tool == "send_message" else NOT_THERE)
+        finally:
+            if not kept:
+                line.close()
+
+    def _settling(self, line: Any) -> Callable[[bool], None]:
+        def settle(whole: bool) -> None:
+            if not whole:
+                line.close()
+                return
+            task = asyncio.get_running_loop().create_task(self._confirm(line))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+        return settle
+
+    async def _confirm(self, line: Any) -> None:
+        """Says that the result was written, and waits until that was heard: a close before would take it back."""
+        with contextlib.suppress(OSError, EOFError, TimeoutError):
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                await asyncio.get_running_loop().sock_sendall(line, b"ok\n")
+                await frame_of(line)
+        line.close()
+
+    async def close(self) -> None:
+        """Waits until that process has heard what was written."""
+        await asyncio.gather(*self._telling, return_exceptions=True)
+
+
+NOT_THERE = Refusal(
+    code="no_session",
+    message="The process that holds this session does not answer.",
+    hint="Tell the user: start the MCP server again; `postroom doctor` says what is there.",
+)
+
+
+def interrupted(msg_id: str | None) -> Refusal:
+    """What is known of a send whose session ended in between."""
+    return Refusal(
+        code="unknown",
+        message="The session took the message and ended before it was known whether it left.",
+        hint="Do not write it anew; `postroom log` shows what became of it.",
+        msg_id=msg_id,
+    )
+
+
+def refused(refusal: Refusal) -> Answered:
+    """A refusal that this process gives."""
+    said = tools.refused(refusal)
+    return Answered(said.text, said.document, said.failed)
+
+
+async def frame_of(line: Any) -> tuple[str, bytes, bytes]:
+    """One frame of an answer: its kind, its output, its errors. Raises EOFError, OSError."""
+    loop = asyncio.get_running_loop()
+
+    async def exactly(size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = await loop.sock_recv(line, size - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    head = b""
+    while not head.endswith(b"\n"):
+        head += await exactly(1)
+    kind, _, size, errors = head.split()
+    out = await exactly(int(size))
+    return kind.decode(), out, await exactly(int(errors))
+
+
+def answered_of(out: bytes, err: bytes) -> Answered:
+    """What `tools.answer_call` printed, or why it did not."""
+    try:
+        said = json.loads(out)
+        return Answered(said["text"], said["document"], said["failed"])
+    except (ValueError, KeyError, TypeError):
+        code, _, rest = err.decode(errors="replace").partition("\n")
+        says = " ".join(rest.removeprefix("postroom: ").split()) or "The session did not answer the call."
+        return refused(Refusal(code=code or "error", message=says))
