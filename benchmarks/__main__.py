@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import commands, durable, inprocess, report, rest, roster, sockets
+from benchmarks import commands, durable, inprocess, report, rest, roster, sockets, tooling
 from benchmarks.harness import Bench, Group, Measured, measured
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ ROWS: dict[str, tuple[str, Callable[[Bench], Generator[Group]]]] = {
     "7": ("durable accept", durable.accept),
     "11": ("a command handed over", commands.handed_over),
     "11c": ("list, inbox, --help", commands.others),
+    "12": ("the tools over MCP", tooling.over_mcp),
     "13": ("end to end", commands.end_to_end),
     "14": ("list with many", roster.listing_many),
     "15": ("a session at rest", rest.at_rest),

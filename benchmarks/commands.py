@@ -9,6 +9,7 @@ the answer; both are shown.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -87,10 +88,11 @@ def core_or_free(bench: Bench) -> list[Pin]:
 
 
 def handed_over(bench: Bench) -> Generator[Group]:
-    """Row 11: `postroom send`, which a session's own process answers."""
+    """Row 11: `postroom send` and `postroom hook`, which a session's own process answers."""
     command = installed(bench)
     for pin in core_or_free(bench):
         yield from handed_over_on(bench, command, pin)
+        yield from hooked_on(bench, command, pin)
 
 
 def handed_over_on(bench: Bench, command: Installed, pin: Pin) -> Generator[Group]:
@@ -121,8 +123,92 @@ def handed_over_on(bench: Bench, command: Installed, pin: Pin) -> Generator[Grou
                 Goal(limit=1.3, of=HANDED_OVER, text=f"handed over ≤ 1.3 × {BARE}"),
                 Goal(limit=1.3, of=WHOLE, text=f"whole ≤ 1.3 × {BARE}"),
             ),
-            note=" ".join(["`postroom hook` is not built yet.", command.note]).strip(),
+            note=command.note,
         )
+
+
+def hooked_on(bench: Bench, command: Installed, pin: Pin) -> Generator[Group]:
+    """Row 11 for hooks, on this core: this process is the client that runs them."""
+    with (
+        desk(command) as at,
+        at.host("alice", core=pin.there) as alice,
+        end("stub", at.place.path("stub"), core=pin.there),
+        on_core(pin.here),
+    ):
+        said = at.place.path("said.json")
+        Path(said).write_text(
+            json.dumps({"session_id": "a-1", "hook_event_name": "PostToolUse", **TOOL_CALL})
+        )
+        client = Path(at.place.environ["POSTROOM_HOME"]) / "sessions" / f"client-{os.getpid()}-{own_start()}"
+        stub = client.parent / STUB_SESSION
+        stub.mkdir(mode=0o700)
+        private(stub / "client.token", f"{TOKEN}\n{at.place.path('stub.ctl.sock')}\n")
+
+        def hook(session: str, times: int = 1) -> float:
+            private(client, f"{session}\n")
+            argv = [at.command.postroom, "hook", "claude-code", "PostToolUse"]
+            seconds = sum(spawned(argv, at.place.environ, at.errors, stdin=said) for _ in range(times))
+            # A hook ends with 0 whatever happens: that it reached its session shows in what was not logged.
+            for log in (client.parent.parent / "hooks.log", client.parent / session / "log"):
+                if log.exists() and log.stat().st_size:
+                    raise RuntimeError(f"{' '.join(argv)} said: {log.read_text()[-300:]}")
+            return seconds
+
+        session: str = alice.ready["id"]
+        yield Group(
+            title="start to end of `postroom hook`",
+            pin=pin.name,
+            slices=bench.slices,
+            cases=(
+                floor(BARE, at.bare),
+                ours(HOOK_HANDED_OVER, lambda: hook(STUB_SESSION)),
+                ours(HOOK_WHOLE, lambda: hook(session)),
+            ),
+            goals=(
+                Goal(limit=1.3, of=HOOK_HANDED_OVER, text=f"handed over ≤ 1.3 × {BARE}"),
+                Goal(limit=1.3, of=HOOK_WHOLE, text=f"whole ≤ 1.3 × {BARE}"),
+            ),
+            note=command.note,
+        )
+        many = int(bench.choose(full=50, quick=10, smoke=2))
+        yield Group(
+            title=f"the hooks of one turn with {many} tool calls, one after the other",
+            pin=pin.name,
+            cases=(
+                floor(f"{many} × {BARE}", lambda: sum(at.bare() for _ in range(many))),
+                ours(f"{many} × postroom hook, whole", lambda: hook(session, many)),
+            ),
+            goals=(Goal(limit=1.3, text="≤ 1.3 × as many bare interpreters"),),
+            note=command.note,
+        )
+
+
+STUB_SESSION = "stub-session"
+"""The id under which the stub is a session."""
+
+HOOK_HANDED_OVER = "postroom hook, handed over: a stub in its session's place answers at once"
+HOOK_WHOLE = "postroom hook, whole: its session reads what the client says, and nothing waits"
+
+TOOL_CALL = {
+    "transcript_path": "/home/ada/.claude/projects/-home-ada-proj/a-1.jsonl",
+    "cwd": "/home/ada/proj",
+    "permission_mode": "default",
+    "tool_name": "Read",
+    "tool_input": {"file_path": "/home/ada/proj/main.py"},
+    "tool_response": {"file": {"content": "x = 1\n" * 700}},
+}
+"""What a client says of a tool call that has read a file of four kilobytes."""
+
+
+def own_start() -> str:
+    """When this process started."""
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def private(path: Path, text: str) -> None:
+    """Writes a file that is this user's alone."""
+    path.write_text(text)
+    path.chmod(0o600)
 
 
 def handed_to_stub(at: Desk) -> float:

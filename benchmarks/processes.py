@@ -194,16 +194,20 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def spawned(argv: Sequence[str], environ: Mapping[str, str], errors: str, code: int = 0) -> float:
+def spawned(
+    argv: Sequence[str], environ: Mapping[str, str], errors: str, code: int = 0, stdin: str = os.devnull
+) -> float:
     """Seconds from the start of a command to its end. RuntimeError where it ended with another code.
 
     Args:
         argv: the command, by its path.
         environ: its environment.
         errors: a file for what it says on stderr.
+        code: with what it should end.
+        stdin: a file that it reads.
     """
     begun = time.perf_counter()
-    pid = started(argv, environ, errors)
+    pid = started(argv, environ, errors, stdin)
     _, status = os.waitpid(pid, 0)
     seconds = time.perf_counter() - begun
     ended(argv, status, errors, code)
@@ -218,8 +222,8 @@ def ended(argv: Sequence[str], status: int, errors: str, code: int = 0) -> None:
         raise RuntimeError(f"{' '.join(argv)} ended with {found}: {said}")
 
 
-def started(argv: Sequence[str], environ: Mapping[str, str], errors: str) -> int:
-    """Starts a command with nothing to read and nobody to read it; returns its pid."""
+def started(argv: Sequence[str], environ: Mapping[str, str], errors: str, stdin: str = os.devnull) -> int:
+    """Starts a command with this file to read, by default nothing, and nobody to read it; returns its pid."""
     null, out = os.O_RDONLY, os.O_WRONLY
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     return os.posix_spawn(
@@ -227,7 +231,7 @@ def started(argv: Sequence[str], environ: Mapping[str, str], errors: str) -> int
         list(argv),
         dict(environ),
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, null, 0),
+            (os.POSIX_SPAWN_OPEN, 0, stdin, null, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, out, 0),
             (os.POSIX_SPAWN_OPEN, 2, errors, flags, 0o600),
         ],
