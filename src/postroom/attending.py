@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 SHOWN_SECONDS = 1.0
 """Between two publications of what a session does: a listing need not know sooner, and each costs a sync (12.21)."""
 
-RANG = "rang"
-"""The journal's word for a ring of a door; no state of a message (09.16)."""
-
 
 class Attendant(Protocol):
     """What looks after a session for its client: its presence."""
@@ -175,7 +172,7 @@ class Attending:
         said = f"{door}: {outcome}, {detail}" if detail else f"{door}: {outcome}"
         with self._commits.noting():
             for msg_id in msg_ids:
-                self.store.note(msg_id, RANG, self._clock(), said)
+                self.store.note(msg_id, "rang", self._clock(), said)
 
     def noted(self, msg_id: str, what: str, detail: str) -> None:
         """Journals a fact about a message beside its state, such as the trace that it belongs to (09.9)."""

@@ -70,9 +70,10 @@ class Noticeboard:
         """What waits; nothing is taken."""
         return tuple(notice for _, notice in self._waiting)
 
-    def take(self, lease: str) -> tuple[Notice, ...]:
-        """Hands over what waits, under a lease."""
-        taken, self._waiting = self._waiting, []
+    def take(self, lease: str, most: int | None = None) -> tuple[Notice, ...]:
+        """Hands over what waits, or the first so many of it, under a lease."""
+        most = len(self._waiting) if most is None else most
+        taken, self._waiting = self._waiting[:most], self._waiting[most:]
         if taken:
             self._leased.setdefault(lease, []).extend(taken)
         return tuple(notice for _, notice in taken)
@@ -172,6 +173,8 @@ class Hearing:
                 self._count("control-repeat")
                 continue
             self._store.outcome(msg_id, state, now, word.detail)
+            if state == "delivered" and sent.state != "held" and self._of_another_program(frame):
+                continue  # such a program says so of each message that it takes: no news for the loop (09.14)
             told.append(msg_id)
             if state == "held":
                 self._given_back(who[0])
@@ -185,6 +188,10 @@ class Hearing:
                     detail=" ".join(filter(None, (word.detail, also(told[1:])))),
                 )
             )
+
+    def _of_another_program(self, frame: ControlFrame) -> bool:
+        """Whether a receipt came from a program that does not speak as ours do."""
+        return frame.from_ is not None and not self._directory.acknowledges(frame.from_)
 
     def _renamed(self, frame: ControlFrame, who: tuple[str, str], channel: Channel) -> None:
         """A session that wrote here, or was written to, has another name; its record, not the frame, says which."""

@@ -70,6 +70,11 @@ class Activity:
         self._since = None
         self.words = words
 
+    @property
+    def turn(self) -> str:
+        """`busy` or `idle`, as the client reported it; `unknown` where none reports turns."""
+        return "unknown" if not self._reported else "idle" if self._since is None else "busy"
+
     def resting(self, now: int) -> bool:
         """Whether the loop is in no turn."""
         if self.leases:

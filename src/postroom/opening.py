@@ -19,19 +19,23 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from postroom import __version__, transports
 from postroom.control import Control
 from postroom.core.address import check_name, derive_name
 from postroom.core.settings import DEFAULTS
+from postroom.core.times import iso
 from postroom.counter import terminal_of
+from postroom.crossing import Crossing
 from postroom.desktop import announced
 from postroom.door import MAX_REQUEST, Door, refused_remains
-from postroom.errors import NotYourSession, PostroomError
+from postroom.errors import NotYourSession, PostroomError, UnfitPath
+from postroom.neighbourhood import Neighbourhood
 from postroom.session import Session
 from postroom.standing import DEFAULT_MODE, Standing
-from postroom.state import places, processes
+from postroom.state import files, places, processes
 from postroom.state.config import Config
 from postroom.state.directory import Directory
 from postroom.state.memory_directory import Gathering, MemoryDirectory
@@ -55,6 +59,10 @@ FEATURES = ("notify_idle", "postroom_ack", "postroom_chain")
 """What this version announces: it says when it is idle (05.31), acknowledges (05.22), and sends chains on (03.66)."""
 
 
+MAX_LOG = 1_048_576
+"""Bytes of a session's log; what is longer becomes the old one (05.4)."""
+
+
 def epoch_ms() -> int:
     """The wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
@@ -75,6 +83,7 @@ class Opened:
         session: the session.
         socket_path: its inbox socket; None where it has no inbox.
         log_path: where a session without a terminal writes what goes wrong.
+        control_path, client_token: how its own client's programs reach its verbs, where they can.
         environment: what a command that runs inside the session gets in its environment.
         closing: set once `postroom close` was answered.
     """
@@ -83,6 +92,8 @@ class Opened:
     socket_path: str | None
     log_path: str
     environment: Mapping[str, str]
+    control_path: str | None = None
+    client_token: str = field(default="", repr=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     forget: bool = False
 
@@ -157,8 +168,22 @@ async def opened_session(
     environ: Mapping[str, str] | None = None,
     closable: bool = False,
     handle_signals: bool = True,
+    suggested: str | None = None,
+    session_id: str | None = None,
+    program: str = "postroom",
+    client: tuple[int, str] | None = None,
+    confirms: str = "consumed",
+    wakes: bool = True,
 ) -> AsyncGenerator[Opened]:
     """The same for a host: yields Opened, with the socket's path, the environment for a command and `closing`.
+
+    Args beyond those of `open_session`:
+        closable: the host waits for `closing`.
+        suggested: a name for a new session that nobody named, in place of one from its folder.
+        session_id: the id of a new session, which has no folder yet.
+        program: what runs the agent, for listings (05.29).
+        client: (pid, start) of the process that runs the agent.
+        confirms, wakes: what can be confirmed of a message to it, and whether one wakes it (09.16).
 
     `closable` says that the host waits for `closing`, so that `postroom close` ends the session; otherwise that
     is refused, because the command or the program decides that uses it (10.9).
@@ -174,7 +199,7 @@ async def opened_session(
             check_name(asked)  # before anything is made: a refused name leaves nothing behind
         cwd = cwd or os.getcwd()
         config = Config(cwd=cwd, environ=environ, flag=settings)
-        session_id = resume or str(uuid.uuid4())
+        session_id = resume or session_id or str(uuid.uuid4())
         if resume is not None:
             opener = read_opener(roster.folder(resume))
             line = processes.ancestry(os.getppid())
@@ -184,10 +209,19 @@ async def opened_session(
         stack.callback(lock.release)
         folder = roster.folder(session_id)
         now = epoch_ms()
-        record = _record(roster, session_id, kind, cwd, environ, now)
+        record = replace(
+            _record(roster, session_id, kind, cwd, environ, now),
+            entrypoint=program,
+            confirms=confirms,
+            wakes=wakes,
+        )
+        if client is not None:
+            record = record.attached(*client)
         if resume is None and record.opened_by is not None:
             write_opener(folder, record.opened_by)
-        record, problem = _named(roster, record, name, resumed=resume is not None, environ=environ, now=now)
+        record, problem = _named(
+            roster, record, name, resumed=resume is not None, environ=environ, now=now, suggested=suggested
+        )
         problems = [problem] if problem else []
         store = SqliteStore.open(folder, session_name=record.name, now=now)
         stack.callback(store.close)
@@ -199,15 +233,19 @@ async def opened_session(
         stem = roster.free_stem(os.getpid())
         socket_path = f"{sockets.path}/{stem}.sock" if sockets.path is not None else None
         uds: Any = transports.load("uds")
+        directory = Neighbourhood(Directory(roster, record, lock), environ, roster.sessions_at, own=record)
+        crossing = Crossing(
+            uds.UdsTransport(socket_path, tokens={tokens["peer"]: "peer", tokens["child"]: "child"}),
+            directory,
+        )
+        crossing.publish_to(config.settings.publish_to)
         session = Session(
             record=record,
             clock=epoch_ms,
             ids=new_id,
             store=store,
-            directory=Directory(roster, record, lock),
-            transport=uds.UdsTransport(
-                socket_path, tokens={tokens["peer"]: "peer", tokens["child"]: "child"}
-            ),
+            directory=directory,
+            transport=crossing,
             standing=Standing(
                 mode,
                 config.settings,
@@ -220,16 +258,18 @@ async def opened_session(
         )
         stack.push_async_callback(session.close)
         stack.callback(config.stop)
-        config.watch(lambda: session.apply(config.settings))
+        config.watch(partial(_apply, session, crossing, config))
         opened = Opened(
             session, socket_path, f"{folder}/log", _identity(session_id, socket_path, tokens["child"])
         )
+        session.write_log = partial(append_log, opened.log_path)
         if socket_path is None:
             session.found("This session has no inbox: no folder for its socket can be trusted.")
             session.begin()
         else:
             roster.write_key(stem, socket_path, tokens["peer"])
             await stack.enter_async_context(_controlled(opened, roster, tokens, closable=closable))
+            opened.control_path, opened.client_token = control_path_of(socket_path), tokens["client"]
             await session.serve()
             session.record = session.record.listening(socket_path, FEATURES, epoch_ms())
         session.directory.publish(session.record)
@@ -241,6 +281,12 @@ async def opened_session(
         yield opened
     if opened.forget:
         roster.forget(session_id)
+
+
+def _apply(session: Session, crossing: Crossing, config: Config) -> None:
+    """The settings have changed: what applies from now on, and to whom the session is shown (03.36, 09.13)."""
+    session.apply(config.settings)
+    crossing.publish_to(config.settings.publish_to)
 
 
 def _is_person(roster: Roster) -> bool:
@@ -283,7 +329,14 @@ def _record(
 
 
 def _named(
-    roster: Roster, record: Record, given: str | None, *, resumed: bool, environ: Mapping[str, str], now: int
+    roster: Roster,
+    record: Record,
+    given: str | None,
+    *,
+    resumed: bool,
+    environ: Mapping[str, str],
+    now: int,
+    suggested: str | None = None,
 ) -> tuple[Record, str | None]:
     """Gives the session its name (02.1, 02.3, 02.4).
 
@@ -296,7 +349,7 @@ def _named(
     wanted = (
         check_name(wished)
         if wished or chosen
-        else derive_name(os.path.basename(record.cwd), record.session_id)
+        else suggested or derive_name(os.path.basename(record.cwd), record.session_id)
     )
     name = roster.claim(wanted, record.session_id, chosen=chosen, now=now)
     former = tuple(
@@ -393,6 +446,25 @@ def control_path_of(socket_path: str) -> str:
     return socket_path.removesuffix(".sock") + ".ctl.sock"
 
 
+def append_log(path: str, line: str) -> None:
+    """Adds one line to a session's log, of which one old one is kept (05.4). A log that cannot be written is left."""
+    stamped = f"{iso(epoch_ms())} {' '.join(line.split())}\n".encode(errors="replace")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            files.check_file(path, folder=False)
+            if os.stat(path).st_size > MAX_LOG:
+                os.replace(path, f"{path}.1")
+        fd = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
+        try:
+            os.write(fd, stamped)
+        finally:
+            os.close(fd)
+    except (OSError, UnfitPath):
+        pass
+
+
 def _identity(session_id: str, socket_path: str | None, token: str) -> dict[str, str]:
     """What a command that runs inside a session finds in its environment (10.8)."""
     identity = {"POSTROOM_SESSION": session_id, "POSTROOM_TOKEN": token}
@@ -418,6 +490,8 @@ async def send_as_outsider(
         cwd = "/"
     uds: Any = transports.load("uds")
     now = epoch_ms()
+    roster = Roster(state)
+    directory = Neighbourhood(Directory(roster), environ, roster.sessions_at)
     session = Session(
         record=Record(
             pid=os.getpid(), session_id="outsider", name="outsider", started_at=now, updated_at=now
@@ -425,8 +499,8 @@ async def send_as_outsider(
         clock=epoch_ms,
         ids=new_id,
         store=MemoryStore(),
-        directory=Directory(Roster(state)),
-        transport=uds.UdsTransport(None),
+        directory=directory,
+        transport=Crossing(uds.UdsTransport(None), directory),
         standing=Standing(settings=Config(cwd=cwd, environ=environ).settings),  # what they deny (01.21)
         outsider=True,
     )

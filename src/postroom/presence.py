@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from postroom.client import Client
     from postroom.neighbour import Neighbour
     from postroom.session import Session
+    from postroom.state.record import Kind
 
 CONVERSATIONS = uuid.UUID("0c5e4a0e-5a0b-4b5e-9d0c-8a1f6f0b9c11")
 """The namespace in which a client's conversation has the id of its session."""
@@ -57,6 +58,9 @@ BORROWED = (
 
 CLAIM_SECONDS = 15.0
 """How long the second waits while the first opens the session: a start takes a fraction of this."""
+
+CLOSED_SECONDS = 30.0
+"""How often it is looked whether a conversation is still open, where nobody says when it ends."""
 
 HANDOVER_SECONDS = 5.0
 """How long it waits for a detached process to let go of its session."""
@@ -145,26 +149,26 @@ def find(
         line: (pid, start) of this process and its ancestors, nearest first.
         conversation: the client's own id of the conversation; empty: not known.
     """
-    if conversation:
-        found = belongings.talk_session(roster.sessions, client.name, conversation)
-        if found is not None and roster.lives(found):
-            return found
+    talk = belongings.talk_session(roster.sessions, client.name, conversation) if conversation else None
+    if talk is not None and not roster.lives(talk):
+        talk = None
     inside = False  # below the client's own process
     shelled = False  # which runs in a shell
     for pid, start in line[1:]:
         own = is_client(client, pid)
         if inside and (shelled if own else not between(pid)):
-            return None
+            break
         here = roster.sessions_at(pid, start)
         if here:
-            return None if conversation and client.threads else here[0]
+            # A conversation that is open in two processes is a session in each.
+            return talk if talk in here else None if conversation and client.threads else here[0]
         if between(pid):
             shelled = inside
         elif not (own or inside) and client.programs:
-            return None
+            break
         else:
             inside = True
-    return None
+    return talk
 
 
 class Present:
@@ -249,16 +253,18 @@ def session_id_of(client: Client, conversation: str) -> str:
     return str(uuid.uuid5(CONVERSATIONS, f"{client.name}:{conversation}"))
 
 
-def kind_of(pid: int) -> str:
-    """Whether somebody sits in front of a client: its standard input is a terminal."""
+def kind_of(client: Client, pid: int) -> Kind:
+    """Whether somebody sits in front of a client: its standard input is a terminal.
+
+    A process that holds the conversations of several windows has none; they do.
+    """
+    if client.threads and "app-server" in processes.command_of(pid):
+        return "interactive"
     try:
-        return (
-            "interactive"
-            if os.readlink(f"{processes.PROC}/{pid}/fd/0").startswith(("/dev/pts/", "/dev/tty"))
-            else "headless"
-        )
+        stdin = os.readlink(f"{processes.PROC}/{pid}/fd/0")
     except OSError:
         return "headless"
+    return "interactive" if stdin.startswith(("/dev/pts/", "/dev/tty")) else "headless"
 
 
 @contextlib.asynccontextmanager
@@ -311,7 +317,7 @@ async def present(
                 opened_session(
                     name,
                     suggested=wished_name(here),
-                    kind=kind_of(process[0]),
+                    kind=kind_of(client, process[0]),
                     mode=mode or client.mode_in(processes.command_of(process[0])) or DEFAULT_MODE,
                     settings=settings,
                     resume=resume or given,
@@ -425,6 +431,23 @@ async def _ringing(here: Present) -> AsyncGenerator[None]:
     finally:
         ringing.cancel()
         await asyncio.gather(ringing, return_exceptions=True)
+
+
+async def until_closed(here: Present) -> None:
+    """Waits until the client has closed the conversation; for ever, unless its process may outlive that.
+
+    One that was never seen open is not seen to close.
+    """
+    from postroom.doors.codex_threads import is_open  # the only client whose process holds several
+
+    was_open = ""
+    while True:
+        if here.client.threads and here.conversation:
+            if is_open(here, here.conversation):
+                was_open = here.conversation
+            elif was_open == here.conversation:
+                return
+        await asyncio.sleep(CLOSED_SECONDS)
 
 
 async def until_gone(pid: int, start: str) -> None:

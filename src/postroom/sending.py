@@ -131,7 +131,7 @@ class Sending:
             return contract.refusal(
                 "sender_burst", count=burst.count, name=target.name, seconds=ceil(burst.seconds)
             )
-        warnings = (*draft.warnings, *found.warnings, *self._doubts(draft))
+        warnings = (*draft.warnings, *found.warnings, *self._doubts(draft, target))
         with self._commits.noting():
             self._store.sending(msg_id, target.identity, target.name, self._clock())
         self._turns.wrote(target.identity, chain, self._clock())
@@ -149,6 +149,9 @@ class Sending:
             detail=outcome.detail,
             name=target.name,
             msg_id=msg_id,
+            confirms=target.confirms,
+            wakes=target.wakes,
+            told=target.receipts and not target.one_way,
         )
         receipt = self._sent(draft, found, msg_id, answer, warnings)
         if draft.notify_when_idle and isinstance(receipt, Receipt):
@@ -214,12 +217,14 @@ class Sending:
             self.under_way -= 1
             self._bell.ring()
 
-    def _doubts(self, draft: contract.Draft) -> tuple[str, ...]:
+    def _doubts(self, draft: contract.Draft, target: Candidate) -> tuple[str, ...]:
         """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
         doubts: list[str] = []
         if self.address is None:
             sender = "An outsider" if self._caller.kind == "outsider" else "This session"
             doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
+        elif target.one_way:
+            doubts.append(target.one_way)
         if draft.in_reply_to:
             with self._commits.using():
                 known = self._store.find(draft.in_reply_to)
@@ -268,6 +273,10 @@ class Sending:
     def _mark_answered(self, msg_id: str, now: int) -> None:
         """`answered` follows `consumed` and nothing else (11.1): an answer that is early waits for that."""
         known = self._store.find(msg_id)
+        if any(message.state == "passed" for message in known):
+            # An answer shows that the loop has read what one of its doors took.
+            self._store.move_passed(msg_id, "consumed", now, "it was answered")
+            known = self._store.find(msg_id)
         if any(message.state == "consumed" for message in known):
             self._store.answered(msg_id, now)
         elif known:

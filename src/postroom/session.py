@@ -19,6 +19,7 @@ It belongs to one event loop: every method is called there.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from postroom.alarm import Alarm
+from postroom.attending import Attending
 from postroom.commits import Bell, Commits, Expected, deadline_in
 from postroom.core import contract, holds, inbound, letter, loops, wire
 from postroom.core.address import check_name, ref_of, shown
@@ -46,6 +48,7 @@ from postroom.telling import MISADDRESSED, Telling
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
+    from postroom.attending import Attendant
     from postroom.core.inbound import Judgement
     from postroom.core.message import Origin
     from postroom.directory import Directory
@@ -59,7 +62,7 @@ SETTLING_SECONDS = 1.0
 """How long `close` waits until those who were sending have written down what they know: a step of the loop."""
 
 
-class Session(Taking, Deciding):
+class Session(Taking, Deciding, Attending):
     """One running agent with a name, an inbox and a journal.
 
     Programs open one with `postroom.open_session`; the constructor is for those who bring their own parts.
@@ -102,6 +105,9 @@ class Session(Taking, Deciding):
         self._transport = transport
         self._problems = list(problems)
         self._closed = False
+        self._showing: asyncio.TimerHandle | None = None
+        self.attendant: Attendant | None = None
+        self.write_log: Callable[[str], None] | None = None
         self._bell = bell = Bell()
         self._hold_bell = Bell()
         self._commits = commits = Commits(store, bell, clock, self._forgotten, self._kept, self._removed)
@@ -191,8 +197,12 @@ class Session(Taking, Deciding):
         """Epoch milliseconds by this session's clock."""
         return self._clock()
 
-    def status(self) -> Status:
-        """What this session knows of itself (10.27, 10.30)."""
+    def status(self, *, looking: bool = True) -> Status:
+        """What this session knows of itself (10.27, 10.30).
+
+        Args:
+            looking: also look who is there, which sweeps what is dead, and say what was passed over.
+        """
         setting = self.standing.settings.inbound
         denied = contract.is_denied("SendMessage", self.standing.settings.denied)
         return Status(
@@ -207,7 +217,7 @@ class Session(Taking, Deciding):
             queued=self.store.waiting_count,
             held=len(self._holding),
             off=(*(("send",) if denied else ()), *(("receive",) if self.standing.refuses else ())),
-            problems=(*self.problems, *self.directory.problems()),
+            problems=(*self.problems, *(self.directory.problems() if looking else ())),
             counts=dict(self.counts),
         )
 
@@ -490,10 +500,16 @@ class Session(Taking, Deciding):
         self._check_open()
         wished = check_name(name)
         if wished == self.name:
+            self.record = replace(self.record, name_source="user")
+        return self._call(wished, "user")
+
+    def _call(self, wished: str, source: str) -> str:
+        """Has it called so, or by a variant where a live session has that name; `source` as in its record."""
+        if wished == self.name:
             return self.name
         now, former = self._clock(), self.name
         claimed = self.directory.claim(wished, now)
-        self.record = self.record.renamed(claimed, now)
+        self.record = self.record.renamed(claimed, now, source)
         self.store.session_name = claimed
         self.directory.publish(self.record)
         self._telling.renamed(claimed, former)
@@ -561,6 +577,8 @@ class Session(Taking, Deciding):
         """
         self._closed = True
         self._alarm.stop()
+        if self._showing is not None:
+            self._showing.cancel()
         self._commits.stop()
         self._bell.ring()
         self._hold_bell.ring()

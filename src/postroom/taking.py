@@ -65,6 +65,7 @@ class Taking:
         limit: int | None = None,
         only: str | None = None,
         notices: bool = True,
+        most_notices: int | None = None,
     ) -> Lease:
         """Hands over what waits, under a lease (11.1).
 
@@ -73,6 +74,7 @@ class Taking:
             limit: at most so many messages.
             only: just the message of this id.
             notices: also what the system says about this session's own messages.
+            most_notices: at most so many of those.
 
         Returns a Lease, false when there was nothing. Raises StoreFailed where the store cannot write:
         nothing is handed over then (05.27).
@@ -80,7 +82,7 @@ class Taking:
         self._check_open()
         self._commits.now()  # by itself: were the lease to fail, the arrivals before it must not go with it
         lease = self._ids()
-        told = self._board.take(lease) if notices else ()
+        told = self._board.take(lease, most_notices) if notices else ()
         messages: list[Message] = []
         try:
             if self.store.waiting_count:
@@ -148,21 +150,6 @@ class Taking:
                 self.store.release(lease.id, self._clock())
             self._bell.ring()
 
-    def began_turn(self) -> None:
-        """The client reports that a turn has begun; what was taken just before belongs to it (03.66)."""
-        self._turns.began(self._clock())
-        self._activity.began()
-
-    def ended_turn(self, words: str = "") -> None:
-        """The client reports that the turn has ended.
-
-        Args:
-            words: its last words, for whoever wanted to know when this session is idle (05.31).
-        """
-        self._turns.ended()
-        self._activity.ended(words)
-        self._rested()
-
     async def wait(self, timeout: float | None = None) -> bool:
         """Waits until a message or a notice is there.
 
@@ -172,6 +159,23 @@ class Taking:
         Returns True when something waits; False when the time ran out or the session ended.
         """
         return await self._something_waits(deadline_in(timeout), notices=True)
+
+    async def stirs(self, timeout: float | None = None) -> bool:
+        """Waits until what waits here may be other than it was: something came, was given back, a turn ended.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns False when the time ran out or the session ended. Whoever waits here counts as one that waits for mail.
+        """
+        if self._closed:
+            return False
+        self._activity.waiters += 1
+        try:
+            self._rested()
+            return await self._bell.heard(deadline_in(timeout)) and not self._closed
+        finally:
+            self._activity.waiters -= 1
 
     async def _something_waits(self, deadline: float | None, *, notices: bool) -> bool:
         while not self._closed:

@@ -378,7 +378,6 @@ def test_an_unknown_key_is_named_once_with_the_nearest_known_one() -> None:
     [
         ("isolatePeerMachines", True),
         ("crossMachine", "open"),
-        ("publishTo", []),
         ("claimTasks", True),
         ("nats", {}),
         ("gateways", []),
@@ -392,7 +391,12 @@ def test_a_key_whose_feature_is_not_built_is_reported_as_that(key: str, value: o
 @pytest.mark.rule("03.36")
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("dialogExpiry", "5m"), ("refusalNotice", "tell"), ("permissions", {"deny": ["SendMessage"]})],
+    [
+        ("dialogExpiry", "5m"),
+        ("refusalNotice", "tell"),
+        ("publishTo", ["claude-code"]),
+        ("permissions", {"deny": ["SendMessage"]}),
+    ],
 )
 def test_of_a_key_that_works_nothing_is_said(key: str, value: object) -> None:
     assert together(user={key: value}).problems == ()

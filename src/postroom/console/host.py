@@ -18,16 +18,13 @@ from postroom import present
 from postroom.console.asking import Asking, can_ask
 from postroom.console.commands.open import mode_not_kept
 from postroom.errors import BadUsage, PostroomError, UnfitPath
-from postroom.opening import Opened, opened_session
+from postroom.opening import MAX_LOG, Opened, opened_session
 from postroom.state import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from postroom.arguments import Values
-
-MAX_LOG = 1_048_576
-"""Bytes of a session's log, looked at when it opens (05.4)."""
 
 OTHERS_IDENTITY = (
     "POSTROOM_SESSION",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from postroom.core.message import Step
-    from postroom.state.directory import Directory
+    from postroom.directory import Directory
     from postroom.state.journal import Reader
 
 
@@ -57,10 +57,17 @@ def roster() -> Roster:
 
 
 def directory() -> Directory:
-    """Who can be written to, seen by nobody in particular."""
+    """Who can be written to, seen by nobody in particular; neighbours cost nothing where there are none (12.17)."""
+    from postroom import neighbours
     from postroom.state.directory import Directory
 
-    return Directory(roster())
+    book = roster()
+    found = Directory(book)
+    if not neighbours.there(os.environ):
+        return found
+    from postroom.neighbourhood import Neighbourhood
+
+    return Neighbourhood(found, os.environ, book.sessions_at)
 
 
 def meant_session(named: str | None) -> Meant | None:

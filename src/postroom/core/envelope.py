@@ -432,6 +432,8 @@ _NOTICES: Final = {
     # For the session's own loop, about messages that were held here.
     "approved": "A person has let in a message that was held here. It came from {who}.",
     "released": "What was held here has been judged again.",
+    # About a message that waits here (09.12).
+    "too-long": "A message from {who} waits here. It is too long to be shown at this point.",
 }
 _OTHER_NOTICE = "{who} sent word about your message."
 

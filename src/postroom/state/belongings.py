@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 from postroom.errors import UnfitPath
 from postroom.state import files, processes
 from postroom.state.places import leave_socket_folder
-from postroom.state.record import CLIENT_FILE, is_session_id, pid_of
+from postroom.state.record import CLIENT_FILE, TALK_FILE, is_session_id, pid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +144,34 @@ def _write_ids(path: str, ids: tuple[str, ...]) -> None:
     files.write_atomic(path, "".join(f"{each}\n" for each in ids).encode(), sync=False)
 
 
+def talk_name(client: str, conversation: str) -> str | None:
+    """How the file is called that leads from a client's conversation to its session (09.11).
+
+    None for an id of a conversation that could be no file's name.
+    """
+    return f"{TALK_FILE}{client}-{conversation}" if is_session_id(conversation) else None
+
+
+def talk_session(sessions: str, client: str, conversation: str) -> str | None:
+    """The session of a client's conversation, as its presence wrote it down; None: none did."""
+    name = talk_name(client, conversation)
+    return next(iter(sessions_in(os.path.join(sessions, name))), None) if name else None
+
+
+def write_talk(sessions: str, client: str, conversation: str, session_id: str) -> None:
+    """Writes down which session a client's conversation is. Raises StoreFailed."""
+    name = talk_name(client, conversation)
+    if name is not None:
+        _write_ids(os.path.join(sessions, name), (session_id,))
+
+
+def drop_talk(sessions: str, client: str, conversation: str, session_id: str) -> None:
+    """The session has ended, or has another conversation. What somebody else wrote there stays."""
+    name = talk_name(client, conversation)
+    if name is not None and talk_session(sessions, client, conversation) == session_id:
+        unlink(os.path.join(sessions, name))
+
+
 # ── what is left over ────────────────────────────────────────────────────────────────────────────
 
 
@@ -164,6 +192,8 @@ def left_over(path: str, pid_domain: str, listed: set[str], lives: Callable[[str
             return os.lstat(path).st_mtime + TEMPORARY_SECONDS < time.time()
         except OSError:
             return False
+    if name.startswith(TALK_FILE):
+        return not any(map(lives, sessions_in(path)))
     if not name.startswith(CLIENT_FILE):
         return False
     return all(each in listed or not lives(each) for each in sessions_in(path))

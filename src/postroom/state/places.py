@@ -53,18 +53,23 @@ def state_folder(environ: Mapping[str, str]) -> Place:
     if given:
         files.private_folder(given)
         return Place(path=os.path.normpath(given))
-    candidates: list[str] = []
     skipped: list[tuple[str, str]] = []
+    for candidate in state_candidates(environ):
+        if _passes(candidate, skipped, parents=True):
+            return Place(path=os.path.normpath(candidate), skipped=tuple(skipped))
+    if not (environ.get("HOME") or _home()):
+        skipped.append(("~", "no home folder is known for this user"))
+    return Place(path=None, skipped=tuple(skipped))
+
+
+def state_candidates(environ: Mapping[str, str]) -> list[str]:
+    """The state folders that are tried where `POSTROOM_HOME` names none, in order (05.2); none is made or looked at."""
+    candidates: list[str] = []
     if base := environ.get("XDG_STATE_HOME"):
         candidates.append(os.path.join(base, "postroom"))
     if home := environ.get("HOME") or _home():
         candidates.append(os.path.join(home, ".local/state/postroom"))
-    for candidate in candidates:
-        if _passes(candidate, skipped, parents=True):
-            return Place(path=os.path.normpath(candidate), skipped=tuple(skipped))
-    if not home:
-        skipped.append(("~", "no home folder is known for this user"))
-    return Place(path=None, skipped=tuple(skipped))
+    return candidates
 
 
 def needed_state_folder(environ: Mapping[str, str]) -> tuple[str, Place]:
@@ -95,11 +100,9 @@ def socket_folder(environ: Mapping[str, str], pid: int | None = None) -> Place:
     Returns the folder, or None with the reasons: the session then runs without an inbox.
     """
     pid = pid or os.getpid()
-    base = f"{TMP}/postroom-{os.geteuid()}"
-    candidates = [base]
-    if runtime := environ.get("XDG_RUNTIME_DIR"):
-        candidates.insert(0, os.path.join(runtime, "postroom"))
     skipped: list[tuple[str, str]] = []
+    candidates = socket_candidates(environ)
+    base = candidates[-1]
     for candidate in candidates:
         if _passes(candidate, skipped, parents=False, pid=pid):
             return Place(path=os.path.normpath(candidate), skipped=tuple(skipped))
@@ -109,6 +112,13 @@ def socket_folder(environ: Mapping[str, str], pid: int | None = None) -> Place:
             if not os.path.lexists(fresh) and _passes(fresh, skipped, parents=False, pid=pid):
                 return Place(path=fresh, skipped=tuple(skipped))
     return Place(path=None, skipped=tuple(skipped))
+
+
+def socket_candidates(environ: Mapping[str, str]) -> list[str]:
+    """The folders for sockets that are tried, in order, the fallback last (05.5); none is made or looked at."""
+    base = f"{TMP}/postroom-{os.geteuid()}"
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    return [os.path.join(runtime, "postroom"), base] if runtime else [base]
 
 
 def leave_socket_folder(path: str) -> None:
@@ -125,7 +135,7 @@ def _passes(candidate: str, skipped: list[tuple[str, str]], *, parents: bool, pi
     """Makes and checks one candidate; where it does not pass, `skipped` says why."""
     try:
         if pid:
-            _check_length(candidate, pid)
+            check_length(candidate, pid)
         files.private_folder(candidate, parents=parents)
     except UnfitPath as error:
         at = "" if error.path == os.path.normpath(candidate) else f"{error.path}: "
@@ -134,8 +144,8 @@ def _passes(candidate: str, skipped: list[tuple[str, str]], *, parents: bool, pi
     return True
 
 
-def _check_length(folder: str, pid: int) -> None:
-    """The longest path that a session of this process would need there (05.7)."""
+def check_length(folder: str, pid: int) -> None:
+    """Checks the longest path that a session of this process would need in a folder (05.7). Raises UnfitPath."""
     size = len(os.fsencode(f"{folder}/{pid}-{'0' * 8}.ctl.sock"))
     if size > files.CONTROL_PATH_LIMIT:
         raise UnfitPath(

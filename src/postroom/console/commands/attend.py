@@ -36,7 +36,7 @@ async def attend(args: Values) -> int:
     """Opens the client's session, says that it is there, and waits for the end."""
     from postroom import clients
     from postroom.console import host
-    from postroom.presence import present, until_gone
+    from postroom.presence import present, until_closed, until_gone
 
     client = clients.load(args.client)
     process = (args.client_pid, args.client_start)
@@ -56,6 +56,7 @@ async def attend(args: Values) -> int:
             return 0  # somebody else is this client's session
         ends = [
             loop.create_task(until_gone(*process)),
+            loop.create_task(until_closed(here)),
             loop.create_task(here.opened.closing.wait()),
             loop.create_task(told.wait()),
         ]
