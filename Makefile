@@ -9,7 +9,7 @@ PACKAGE := $(VENV)/.installed-package
 TOOLS := $(VENV)/.installed-tools
 SOURCES := pyproject.toml launcher/postroom
 
-.PHONY: demo test check bench bench-quick soak clean
+.PHONY: demo test test-clients check bench bench-quick soak clean
 .DEFAULT_GOAL := test
 
 demo: $(PACKAGE)        ## two sessions as real processes pass each other messages
@@ -17,6 +17,9 @@ demo: $(PACKAGE)        ## two sessions as real processes pass each other messag
 
 test: $(TOOLS)          ## everything that must hold: style, types, tests, coverage of the core
 	scripts/test
+
+test-clients: $(TOOLS)  ## real coding agents, installed by package name (2 GB); needs root. ONLY=claude-code,codex
+	$(VENV)/bin/python -m tests.clients $(if $(ONLY),--only $(ONLY))
 
 check: $(TOOLS)         ## style and types alone
 	scripts/check

@@ -49,6 +49,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("POSTROOM_HOME", str(folder / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder / "claude"))  # no neighbour of whoever runs the tests
+    monkeypatch.setenv("QWEN_HOME", str(folder / "qwen"))
     try:
         yield folder
     finally:

@@ -68,6 +68,8 @@ def private_desk() -> Generator[Desk]:
         "POSTROOM_HOME": str(folder / "state"),
         "XDG_RUNTIME_DIR": str(folder / "run"),
         "XDG_CONFIG_HOME": str(folder / "config"),
+        "CLAUDE_CONFIG_DIR": str(folder / "claude"),
+        "QWEN_HOME": str(folder / "qwen"),
     }
     desk = Desk(folder, environ)
     try:

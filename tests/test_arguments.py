@@ -131,6 +131,22 @@ def refused(*argv: str) -> BadUsage:
         ("open -- ls -l", {"command": ("ls", "-l")}),
         ("open --name a -- run --name b -- c", {"name": "a", "command": ("run", "--name", "b", "--", "c")}),
         ("close --forget", {"forget": True}),
+        ("doctor --json", {"json": True}),
+        ("doors", {}),
+        ("setup codex --dry-run --json", {"client": "codex", "dry_run": True, "json": True}),
+        ("setup --print generic", {"client": "generic", "print": True}),
+        ("unsetup claude-code --yes", {"client": "claude-code", "yes": True}),
+        ("mcp", {}),
+        (
+            "mcp --client codex --name alice --mode plan --settings x.json",
+            {"client": "codex", "name": "alice", "mode": "plan", "settings": "x.json"},
+        ),
+        (
+            "attend codex --client-pid 12 --client-start 345 --conversation c",
+            {"client": "codex", "client_pid": 12, "client_start": "345", "conversation": "c"},
+        ),
+        ("tool list_agents", {"name": "list_agents"}),
+        ("hook claude-code Stop", {"client": "claude-code", "event": "Stop"}),
         ("demo", {}),
     ],
 )
@@ -264,7 +280,7 @@ def test_the_short_way_reads_standard_input_where_the_grammar_says_so(rest: list
 def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_session() -> None:
     assert set(ask.SEND_VALUES) == {one.option for one in COMMANDS["send"].takes if one.option and one.value}
     answered = {verb for verb, command in COMMANDS.items() if command.answered_by != "here"}
-    assert set(ask.SESSION_COMMANDS) == answered - {"close"}
+    assert set(ask.SESSION_COMMANDS) == answered - {"close", "tool"}  # the latter is asked by a server that stays
     for verb in set(COMMANDS) - {"send"}:
         assert not ask.wants_input([verb, "bob", "-"])
 

@@ -17,6 +17,10 @@ def main() -> int:
             "unsupported\npostroom: Postroom does not run on native Windows.\n  Use it inside WSL 2.\n"
         )
         return 1
+    if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in (["--help"], ["-h"]):
+        from postroom import hook
+
+        os._exit(hook.main(sys.argv[1:]))
     from postroom import ask
 
     code = ask.main(sys.argv[1:])

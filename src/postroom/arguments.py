@@ -42,6 +42,12 @@ MODES = (
 CLASSES = ("bypassing", "prompting", "none")
 """What a supposed sender states of itself (10.10)."""
 
+CLIENTS = (
+    *("claude-code", "codex", "gemini-cli", "qwen-code"),
+    *("opencode", "cursor", "vscode", "generic"),
+)
+"""The programs of `postroom.clients`, a test holds them together (09.17)."""
+
 _MAX_QUOTED = 60
 """Characters of a word that an error repeats."""
 
@@ -256,6 +262,12 @@ _LIST = (
     _switch("--watch", "print the list anew whenever it changes"),
 )
 
+_SETUP = (
+    Argument(value="CLIENT", says="the program", reads=one_of(*CLIENTS), choices=CLIENTS, required=True),
+    _switch("--dry-run", "show the change and write nothing"),
+    _switch("--yes", "write without asking"),
+)
+
 COMMANDS: dict[str, Command] = {
     "open": Command(
         "open a session: around a command, in the foreground, or detached",
@@ -270,6 +282,27 @@ COMMANDS: dict[str, Command] = {
             Argument(option="--ready-fd", value="FD", reads=descriptor, shown=False),
             Argument(value="-- COMMAND", says="open the session around this command", default=(), rest=True),
         ),
+    ),
+    "attend": Command(
+        "be a client's session until the client ends; its hooks start this",
+        "here",
+        (
+            _word("CLIENT", "the client", required=True),
+            _option("--client-pid", "PID", "its process", reads=count),
+            _option("--client-start", "START", "when that started"),
+            _option("--conversation", "ID", "the client's own id of the conversation"),
+            Argument(option="--ready-fd", value="FD", reads=descriptor, shown=False),
+        ),
+        shown=False,
+    ),
+    "hook": Command(
+        "what a client's hooks run: tells its session of an event, prints what waits for its model",
+        "here",
+        (
+            _word("CLIENT", "the client", required=True),
+            _word("EVENT", "the client's own name of it", required=True),
+        ),
+        shown=False,
     ),
     "list": Command("who can be written to from here", "both", _LIST),
     "peers": Command("the same as list", "both", _LIST, shown=False),
@@ -368,6 +401,33 @@ COMMANDS: dict[str, Command] = {
         "both",
         (_switch("--forget", "remove its folder too: unread mail and journal are gone"),),
     ),
+    "mcp": Command(
+        "serve the tools to the agent that starts this, over its standard streams",
+        "here",
+        (
+            _option("--client", "CLIENT", "which client starts it (default: seen by its process)"),
+            _option("--name", "NAME", "the session's name (default: the client's, else from the folder)"),
+            _choice("--mode", "MODE", "the permission mode (default: the client's own)", MODES),
+            _option("--settings", "JSON-or-file", "settings for this session alone"),
+        ),
+    ),
+    "tool": Command(
+        "one call of a tool, for the MCP server of a session that lives elsewhere",
+        "session",
+        (_word("NAME", "the tool's name over MCP", required=True),),
+        shown=False,
+    ),
+    "doors": Command("by what ways a message comes to this session's agent", "session", shown=False),
+    "doctor": Command("what keeps messages from arriving, and what mends it", "here"),
+    "setup": Command(
+        "put Postroom's MCP server and hooks into a coding agent's configuration",
+        "here",
+        (
+            *_SETUP,
+            _switch("--print", "print what would go into which file, and look at no file"),
+        ),
+    ),
+    "unsetup": Command("take out again what setup put in", "here", _SETUP),
     "demo": Command("the main job on real processes, narrated", "here"),
 }
 """Every command, in the order in which help lists them (chapter 10)."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from postroom import counter, present
@@ -343,6 +344,16 @@ class Control:
             seen = found[-1][0] if len(found) == args.limit else end
 
 
+def loaded_late(module: str, name: str, does: str) -> Callable[[Control, Call], Awaitable[None]]:
+    """A verb that is kept in a module of its own, which a session loads once somebody uses it (12.30)."""
+
+    async def verb(control: Control, call: Call) -> None:
+        await getattr(import_module(module), name)(control, call)
+
+    verb.__doc__ = does
+    return verb
+
+
 VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "send": Control.send,
     "inbox": Control.inbox,
@@ -359,6 +370,15 @@ VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "peers": Control.list,
     "trace": Control.trace,
     "log": Control.log,
+    "hook": loaded_late("postroom.clients.hooks", "answer", "`hook CLIENT EVENT` (09.12)."),
+    "tool": loaded_late(
+        "postroom.tools",
+        "answer_call",
+        "`tool NAME`, for an MCP server of a session that lives elsewhere (09.9).",
+    ),
+    "doors": loaded_late(
+        "postroom.reach", "answer", "`doors`, what brings mail to this session's model (09.16)."
+    ),
 }
 """Every verb is for an own child or whoever shows this session's token (05.26); `approve`, `deny`, `rules --revoke` and,
 from outside the session, `status --mode` need a person as well (10.39)."""

@@ -31,7 +31,13 @@ MODULES = {
     "trace": "trace",
     "log": "log",
     "close": "close",
+    "setup": "setup",
+    "unsetup": "setup",
     "demo": "demo",
+    "doctor": "doctor",
+    "attend": "attend",
+    "hook": "hook",
+    "mcp": "mcp",
 }
 """Command → module of `console.commands`. A command that is absent needs a session (`session`)."""
 
