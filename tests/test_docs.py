@@ -20,7 +20,11 @@ from typing import Any, cast, get_args
 import pytest
 
 import postroom
-from postroom import arguments, errors, present, verdicts
+from postroom import arguments, client, errors, present, reach, verdicts
+from postroom.console import doctor
+from postroom.console.checks import finding
+from postroom.console.setting_up import files as setup_files
+from postroom.console.setting_up import pieces, programs, shown
 from postroom.core import holds, inbound, notices
 from postroom.core.holds import Hold
 from postroom.core.listing import Listing, Row
@@ -182,6 +186,11 @@ EXPLANATIONS = (
 )
 RULES = (Rule(id="1", identity="id-1", name="api", since=0),)
 STEPS = (Step(msg_id="m", at=0, where="a", state="queued", detail="d"),)
+COMMAND = pieces.Command(python="/python", script="/postroom")
+PROGRAMS = tuple(programs.program(name, COMMAND, {"HOME": "/"}) for name in ("cursor", "generic"))
+EDITS = (
+    setup_files.Edit(file=setup_files.File(path="/f", target="/f", data=None, found=None), data=b"{}\n"),
+)
 
 
 def with_reply(reply: Any) -> Any:
@@ -220,6 +229,25 @@ DOCUMENTS: dict[str, list[Any]] = {
     ],
     "`log`": [json.loads(present.log_text(STEPS, as_json=True))],
     "`close`": [{"session_id": "i", "expired": 0}],
+    "`doctor`": [doctor.document_of(doctor.Examined(findings=(finding.found("held", "w", "m"),)))],
+    "`doors`": [
+        {
+            **present.status_document(status),
+            "client": "c",
+            "turn": "idle",
+            "waiters": 0,
+            "unread": 0,
+            "most": 1,
+            "oldest": oldest,
+            "waited": 0,
+            "doors": [reach.door_document(client.MCP, "")],
+        }
+        for status, oldest in zip(STATUSES, ("…", None), strict=True)
+    ],
+    "`setup` and `unsetup`": [
+        shown.document(program, EDITS, backups, written=True, notes=(), follow=program.next)
+        for program, backups in zip(PROGRAMS, (["/b"], [None]), strict=True)
+    ],
 }
 """Section of json.md → documents of that kind, as the code makes them; together they show every key and type.
 
@@ -312,7 +340,7 @@ def test_documents_that_are_made_outside_present_are_described() -> None:
     keys = {key for title in DOCUMENTS for key in keys_of(title)}
     seen = 0
     for module, tree in SOURCES.items():
-        if module == "present":
+        if module in ("present", "clients.dialect"):  # the second has the clients' own documents
             continue
         for node in ast.walk(tree):
             made: list[ast.expr] = []
@@ -411,6 +439,7 @@ INNER = {
     "NAME_READ": "a neighbour's grammar",
     "CHAIN_LIMIT": "a neighbour's grammar",
     "TOKEN_DIGITS": "a neighbour's grammar",
+    **dict.fromkeys(("MAX_LINE_UNITS", "MAX_SEEN", "MAX_SESSION_ID", "MAX_WORD"), "Qwen Code's grammar"),
     "MAX_ACTION": "of a word that is counted under its name",
     "MAX_DROPPED": "is MAX_IDS",
     "NAME_LENGTH": "is MAX_NAME",
@@ -424,12 +453,15 @@ INNER = {
     **dict.fromkeys(("VERSION", "SCHEMA", "PROTOCOL"), "a version"),
     **dict.fromkeys(("MAX_PID", "MAX_TIME", "MAX_FEATURES"), "what a neighbour's record can hold"),
     **dict.fromkeys(("MAX_CLAIM", "MAX_MEMORY", "MAX_SMALL", "MAX_TENURE"), "of a small file of our own"),
-    **dict.fromkeys(("TICK_NS", "WHOLE_SECONDS_NS"), "the tick of a file system's clock"),
+    **dict.fromkeys(
+        ("TICK_NS", "WHOLE_SECONDS_NS", "SETTLED_NS", "TORN_NS"), "the tick of a file system's clock"
+    ),
     "STAT_BYTES": "of a line that the kernel makes",
     "FIELDS": "of a line that the kernel makes",
     **dict.fromkeys(("SHOWN_AGAIN", "AGAIN_MS"), "how often a row is written anew"),
     **dict.fromkeys(("SO_PEERCRED", "AT_ONCE"), "the kernel's"),
     "BATCH": "work in one step",
+    **dict.fromkeys(("WOKEN", "MOVED"), "an exit code"),
     "NEAR_POOL": "work in one step",
     **dict.fromkeys(
         ("MAKE_TRIES", "FRESH_TRIES", "TRIES", "LINKS"), "how often something is tried inside one step"
@@ -486,7 +518,8 @@ def shows(text: str, value: float) -> bool:
 
 def test_every_limit_has_its_row() -> None:
     numbers = named_numbers()
-    rows = table_rows(page_of("docs/settings.md").sections, "limit")
+    pages = [page_of(f"docs/{name}.md") for name in ("limits", "limits-clients")]
+    rows = table_rows([section for page in pages for section in page.sections], "limit")
     assert INNER.keys() <= numbers.keys(), f"gone from the code: {INNER.keys() - numbers.keys()}"
     agree(rows, numbers.keys() - INNER.keys())
     for name, row in rows.items():
@@ -504,7 +537,7 @@ def test_the_clean_up_is_said_to_run_where_it_does() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     }
     runs = {"prune", "expire"} <= called
-    for name in ("docs/settings.md", "docs/guarantees.md", "docs/how-a-message-travels.md"):
+    for name in ("docs/limits.md", "docs/guarantees.md", "docs/how-a-message-travels.md"):
         said = re.search(r"[Nn]othing runs (this clean-up|it)", page_of(name).prose) is None
         assert said is runs, f"{name} says otherwise"
 
@@ -517,6 +550,20 @@ HOSTS = {
         "apply",
         "arrive",
         "begin",
+        *(
+            "called",
+            "denied_behind",
+            "doing",
+            "heard",
+            "log",
+            "noted",
+            "pass_on",
+            "rang",
+            "seen",
+            "stirs",
+            "take_back",
+            "tell",
+        ),
         "control",
         "count",
         "found",
@@ -564,11 +611,11 @@ def journaled() -> Iterator[str]:
     yield from (row.receiver for row in holds.WHO_IS_TOLD.values())
     yield from notices.TOLD
     yield from (keeping.NOT_TOLD, keeping.NOT_READ)
-    for module in ("session", "telling"):
+    for module in ("session", "telling", "attending", "tools"):
         for node in ast.walk(SOURCES[module]):
             if (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func).endswith(".note")
+                and ast.unparse(node.func).endswith((".note", ".noted"))
                 and isinstance(node.args[1], ast.Constant)
             ):
                 yield str(node.args[1].value)

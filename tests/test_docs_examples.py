@@ -27,11 +27,11 @@ from tests.terminal import started_at_terminal
 LINES = 200
 """A page that is read, and not looked up in, is no longer than this."""
 
-LOOKED_UP = {"docs/commands.md", "docs/json.md", "docs/errors.md"}
+LOOKED_UP = {"docs/commands.md", "docs/json.md", "docs/errors.md", "docs/clients.md"}
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────
 
-LATER = frozenset("team setup unsetup doctor mcp hook gateway device nats console top".split())
+LATER = frozenset("team gateway device nats console top".split())
 """Commands that pages name as coming later."""
 
 

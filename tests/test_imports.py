@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.desk import Desk
+from tests.posing import Posed
 from tests.strangers import private_desk
 
 COMMAND = Path(sys.executable).with_name("postroom")
@@ -39,7 +40,7 @@ FAST = [
     ("--session", "alice", "list"),
     ("list", "--json"),
 ]
-"""The command lines that must start fast: a live session answers them. `hook` comes with the clients.
+"""The command lines that must start fast: a live session answers them. `hook` is beside them: a client runs it.
 
 Those without `--session` run with what a command inside alice finds in its environment.
 """
@@ -74,9 +75,13 @@ def look_at(argv: list[str], environment: Mapping[str, str] | None = None) -> Lo
         timeout=30,
         check=False,
     )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    names = {line.rpartition("|")[2].strip() for line in lines} - {"imported package"}
-    return Looked(done.returncode, done.stdout, frozenset(names))
+    return Looked(done.returncode, done.stdout, imported(done.stderr))
+
+
+def imported(profile: str) -> frozenset[str]:
+    """The modules that a process imported, from what PYTHONPROFILEIMPORTTIME had it write."""
+    lines = [line for line in profile.splitlines() if line.startswith("import time:")]
+    return frozenset({line.rpartition("|")[2].strip() for line in lines} - {"imported package"})
 
 
 def roots(modules: frozenset[str]) -> set[str]:
@@ -130,6 +135,42 @@ def test_a_fast_command_loads_nothing_slow(
     ours = {"postroom", "postroom.__main__", "postroom.ask"}
     assert ours <= seen.modules
     assert seen.modules - bare - ours - BENEATH - {"__future__"} == set()
+
+
+HOOKS = {
+    "nothing waits": ("claude-code", "PostToolUse"),
+    "mail waits": ("claude-code", "PostToolUse"),
+    "the turn ends": ("claude-code", "Stop"),
+    "an event that is not known": ("claude-code", "Earthquake"),
+    "another client": ("codex", "PostToolUse"),
+}
+"""What a client's hooks run into: it must cost no more in any case (12.15)."""
+
+
+@pytest.mark.rule("12.16")
+@pytest.mark.parametrize("case", list(HOOKS))
+def test_a_hook_loads_nothing_slow(case: str, desk: Desk, bare: frozenset[str]) -> None:
+    """As a client runs it, with its session in another process: one module more than the other fast commands."""
+    client, event = HOOKS[case]
+    posed = Posed(desk, conversation="conv-imports")
+    try:
+        posed.hook("SessionStart", source="startup")
+        if case == "mail waits":
+            (row,) = [row for row in desk.ok("list")["rows"] if row["session_id"] == posed.session()]
+            desk.send(next(iter(desk.opened)), f"{row['name']} [{row['ref']}]", "hello")
+        profiled = {"PYTHONPROFILEIMPORTTIME": "1"}
+        done = posed.start(
+            str(COMMAND), "hook", client, event, stdin=posed.event(event), environ=profiled
+        ).done()
+    finally:
+        posed.end()
+    assert done.code == 0, done
+    assert ("hello" in done.out) == (case == "mail waits")
+    modules = imported(done.err)
+    assert roots(modules) & FORBIDDEN == set()
+    ours = {"postroom", "postroom.__main__", "postroom.ask", "postroom.hook"}
+    assert ours <= modules
+    assert modules - bare - ours - BENEATH - {"__future__"} == set()
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,14 @@ PACKAGE = Path(postroom.__file__).parent
 
 GROUND = ("errors", "state.files", "state.processes")
 
-FOLDERS = ("core", "state", "neighbours", "console", "console.commands")
+FOLDERS = ("core", "state", "console", "console.commands", "console.checks", "console.looks")
 """Folders that hold nothing but a sentence: what is imported from one is a module in it."""
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The first row that fits a module counts. `x.*` means every module of the folder x, and not x itself.
     "errors": (),
     "ask": (),
+    "hook": ("ask",),
     "core.*": ("errors", "core.*"),  # and only downward: RANKS
     "arguments": ("core.*", "errors"),
     "present": ("core.*", "errors"),
@@ -39,7 +40,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "state.directory": ("core.*", "errors", "state.*", "directory"),
     "state.memory_directory": ("core.*", "errors", "state.*", "directory"),
     "state.*": ("core.*", "errors", "state.*"),  # and only downward: RANKS
-    "neighbours.*": ("core.*", *GROUND),
+    "neighbour": ("core.*", "errors", "state.record"),
+    "neighbours": ("neighbour", "errors", "neighbours.*"),
+    "neighbours.records": GROUND,  # what a neighbour's file may share with another's
+    "neighbours.qwen_code": (
+        *("neighbour", "core.*", *GROUND, "state.record", "neighbours.records", "neighbours.qwen_frames"),
+    ),
+    "neighbours.claude_record": ("neighbour", "errors", "state.record"),
+    "neighbours.claude_code": (
+        *("neighbour", "core.*", *GROUND, "state.record", "neighbours.records", "neighbours.claude_record"),
+    ),
+    "neighbours.*": ("neighbour", "core.*", *GROUND, "state.record"),
+    "neighbourhood": ("core.*", "errors", "directory", "neighbour", "neighbours", "state.record"),
+    "crossing": (
+        *("core.*", "errors", "neighbour", "neighbourhood", "transport", "transports", "transports.uds"),
+    ),
     "transports": ("transport", "core.*", "errors", "transports.*"),
     "transports.uds": ("transport", "core.*", *GROUND, "transports.uds.*"),  # one transport in several files
     "transports.uds.*": ("transport", "core.*", *GROUND, "transports.uds.*"),
@@ -60,10 +75,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("core.*", "errors", "commits", "hearing", "idling", "sending", "standing", "telling"),
         "state.keeping",
     ),
+    "attending": (
+        *("core.*", "errors", "commits", "hearing", "idling", "telling", "directory"),
+        "state.keeping",
+        "state.record",
+    ),
     "deciding": (*("core.*", "commits", "holding", "recipients", "sending", "standing", "state.keeping"),),
     "session": (
         *("core.*", "state.*", "errors", "directory", "origins", "commits", "recipients"),
         *("alarm", "standing", "telling", "hearing", "holding", "idling", "sending", "taking", "deciding"),
+        *("attending",),
         *("transport", "client", "transports", "neighbours"),
     ),
     "desktop": ("core.*", "present", "session"),
@@ -78,6 +99,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("session", "door", "call", "counter", "core.*", "errors", "arguments", "present", "transport"),
         *("state.processes", "state.roster"),
     ),
+    "tools": ("call", "control", "core.*", "errors", "present", "session"),
     "opening": (
         *(
             "session",
@@ -90,14 +112,44 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "core.*",
             "state.*",
             "errors",
+            "neighbourhood",
+            "crossing",
         ),
         "transport",
         *("transports", "transports.*"),
     ),
+    "doors": ("client", "core.*", "session"),
+    "doors.codex_threads": ("doors", "state.processes"),
+    "doors.codex_app_server": ("core.*", "doors", "doors.codex_threads", "state.processes"),
+    "doors.codex_queue": ("core.*", "doors", "doors.codex_threads", "state.processes"),
+    "doors.opencode_http": ("core.*", "doors", "state.processes"),
+    "doors.native": (
+        *("core.*", "errors", "doors", "neighbour", "neighbours", "crossing"),
+        *("transport", "transports", "transports.uds"),
+    ),
+    "doors.ringing": ("client", "core.*", "errors", "doors", "session"),
+    "presence": (
+        *("ask", "opening", "session", "standing", "client", "clients", "neighbour", "neighbours", "doors.*"),
+        *("core.*", "errors", "state.*"),
+    ),
     "clients": ("clients.*", "client", "errors"),
-    "clients.*": ("session", "control", "ask", "client", "core.*", "errors", "clients.hooks"),
+    "clients.dialect": (),
+    "clients.hooks": ("clients", "call", "client", "control", "core.*", "errors", "session"),
+    "clients.stdio": (),
+    "clients.asking": ("arguments", "core.*", "errors", "present", "session", "verdicts"),
+    "clients.lodging": ("ask", "core.*", "door", "errors", "session", "tools"),
+    "clients.mcp": (
+        *("arguments", "clients", "clients.asking", "clients.lodging", "clients.stdio", "core.*", "errors"),
+        *("presence", "present", "session", "state.processes", "tools"),
+    ),
+    "clients.*": (
+        *("session", "control", "call", "ask", "client", "clients", "core.*", "errors", "clients.hooks"),
+        *("present", "presence", "tools", "arguments", "state.processes", "clients.dialect"),
+    ),
+    "reach": (*("call", "client", "clients", "control", "core.*", "doors", "present", "session"),),
+    "console.checks.*": ("core.*", "console.checks.*"),  # functions of facts alone
     "console.*": ("*",),  # another console module's insides apart, as everywhere: no private names
-    "__main__": ("ask", "errors", "console.*"),
+    "__main__": ("ask", "hook", "errors", "console.*"),
     **dict.fromkeys(FOLDERS, ()),
 }
 
@@ -107,7 +159,19 @@ RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("message", "address", "scrub", "keys"),
         ("frames", "settings", "envelope", "refusals", "index"),
         ("inbound",),
-        ("wire", "contract", "resolve", "loops", "queues", "holds", "drops", "tasks", "listing"),
+        (
+            "wire",
+            "contract",
+            "resolve",
+            "loops",
+            "queues",
+            "holds",
+            "drops",
+            "tasks",
+            "listing",
+            "portion",
+            "ringing",
+        ),
         ("route", "inbox", "letter", "notices"),
     ),
     "state": (
@@ -148,7 +212,9 @@ STANDARD = sys.stdlib_module_names | {"_sha2"}
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "core.wire": ("msgspec",),
     "transports.nats": ("nats",),
-    "clients.mcp": ("mcp",),
+    "doors.codex_app_server": ("websockets",),
+    "clients.mcp": ("mcp", "anyio"),
+    "clients.stdio": ("mcp", "anyio"),
 }
 
 STREAMS = frozenset(
