@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "neighbours.qwen_code": (
         *("neighbour", "core.*", *GROUND, "state.record", "neighbours.records", "neighbours.qwen_frames"),
     ),
-    "neighbours.claude_record": ("neighbour", "errors", "state.record"),
+    "neighbours.claude_record": ("neighbour", "errors", "state.record", "neighbours.records"),
     "neighbours.claude_code": (
         *("neighbour", "core.*", *GROUND, "state.record", "neighbours.records", "neighbours.claude_record"),
     ),
@@ -133,7 +133,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("core.*", "errors", "state.*"),
     ),
     "clients": ("clients.*", "client", "errors"),
-    "clients.dialect": (),
+    "clients.dialect": ("client",),
     "clients.hooks": ("clients", "call", "client", "control", "core.*", "errors", "session"),
     "clients.stdio": (),
     "clients.asking": ("arguments", "core.*", "errors", "present", "session", "verdicts"),

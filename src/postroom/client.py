@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["MCP", "WAIT", "Client", "Confirms", "DoorFact", "Event", "Report"]
+__all__ = ["HOOKS", "MCP", "WAIT", "Client", "Confirms", "DoorFact", "Event", "Report"]
 
 EventKind = Literal["session-start", "turn-start", "tool", "turn-end", "session-end", "wake", "other"]
 """What an event of a client's hooks means to a session."""
@@ -95,6 +95,15 @@ class DoorFact:
     confirms: Confirms
     needs: str
 
+
+HOOKS = DoorFact(
+    name="hooks",
+    wakes=False,
+    during_turn="yes",
+    confirms="consumed",
+    needs="Its hooks are set up.",
+)
+"""What a program with hooks has, where none of them wakes it and nobody has to trust them (09.5)."""
 
 MCP = DoorFact(
     name="mcp",

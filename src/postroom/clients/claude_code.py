@@ -5,28 +5,23 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from postroom.client import MCP, WAIT, Client, DoorFact, Event, Report
-from postroom.clients.dialect import context, decision, said, waits_for
+from postroom.client import MCP, WAIT, Client, DoorFact, Event
+from postroom.clients.dialect import context, decision, named, reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS: Mapping[str, Event] = MappingProxyType(
-    {
-        event.name: event
-        for event in (
-            Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
-            Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
-            Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
-            Event(name="PostToolUseFailure", kind="tool", render=context("PostToolUseFailure")),
-            Event(name="PostToolBatch", kind="tool", render=context("PostToolBatch")),
-            Event(name="Stop", kind="turn-end", render=decision("block")),
-            Event(name="StopFailure", kind="turn-end"),
-            Event(name="Notification", kind="other"),
-            Event(name="SessionEnd", kind="session-end"),
-            Event(name="wake", kind="wake", render=str),
-        )
-    }
+EVENTS = named(
+    Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
+    Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
+    Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
+    Event(name="PostToolUseFailure", kind="tool", render=context("PostToolUseFailure")),
+    Event(name="PostToolBatch", kind="tool", render=context("PostToolBatch")),
+    Event(name="Stop", kind="turn-end", render=decision("block")),
+    Event(name="StopFailure", kind="turn-end"),
+    Event(name="Notification", kind="other"),
+    Event(name="SessionEnd", kind="session-end"),
+    Event(name="wake", kind="wake", render=str),
 )
 """What its hooks say. A turn that a person interrupts is reported by none of them: only a minute later comes the
 notification that it waits for its user. `wake` is no event of its own but our background hook (09.12)."""
@@ -37,24 +32,6 @@ MODES: Mapping[str, str] = MappingProxyType(
         for word in ("default", "manual", "acceptEdits", "auto", "dontAsk", "plan", "bypassPermissions")
     }
 )
-
-
-def read(payload: Mapping[str, object]) -> Report:
-    """What the JSON of a hook says. Events of a subagent bear its id, under the session id of the main conversation."""
-    mode = said(payload, "permission_mode")
-    return Report(
-        session_id=said(payload, "session_id"),
-        mode=MODES.get(mode, mode) or None,
-        cwd=said(payload, "cwd"),
-        title=said(payload, "session_title"),
-        stop_active=bool(payload.get("stop_hook_active")),
-        words=said(payload, "last_assistant_message"),
-        prompt=said(payload, "prompt"),
-        agent=said(payload, "agent_id"),
-        source=said(payload, "source"),
-        turn=said(payload, "prompt_id"),
-        waits=waits_for(payload),
-    )
 
 
 CLIENT = Client(
@@ -68,7 +45,7 @@ CLIENT = Client(
         {"--permission-mode=": "", "--dangerously-skip-permissions": "bypassPermissions"}
     ),
     events=EVENTS,
-    read=read,
+    read=reader(MODES, turn="prompt_id"),
     doors=(
         DoorFact(
             name="hooks",

@@ -5,24 +5,19 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from postroom.client import MCP, WAIT, Client, DoorFact, Event, Report
-from postroom.clients.dialect import context, decision, said
+from postroom.client import MCP, WAIT, Client, DoorFact, Event
+from postroom.clients.dialect import context, decision, named, reader
 from postroom.state.processes import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS: Mapping[str, Event] = MappingProxyType(
-    {
-        event.name: event
-        for event in (
-            Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
-            Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
-            Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
-            Event(name="Stop", kind="turn-end", render=decision("block")),
-            Event(name="SessionEnd", kind="session-end"),
-        )
-    }
+EVENTS = named(
+    Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
+    Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
+    Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
+    Event(name="Stop", kind="turn-end", render=decision("block")),
+    Event(name="SessionEnd", kind="session-end"),
 )
 """What its hooks say: Claude Code's names and JSON. `SessionStart` comes with the first turn."""
 
@@ -50,22 +45,6 @@ def newest_thread(pid: int) -> str:
     return max((name.removesuffix(".lock") for name in locks if name.endswith(".lock")), default="")
 
 
-def read(payload: Mapping[str, object]) -> Report:
-    """What the JSON of a hook says. Events of a subagent bear its id, under the session id of the main conversation."""
-    mode = said(payload, "permission_mode")
-    return Report(
-        session_id=said(payload, "session_id"),
-        mode=MODES.get(mode, mode) or None,
-        cwd=said(payload, "cwd"),
-        stop_active=bool(payload.get("stop_hook_active")),
-        words=said(payload, "last_assistant_message"),
-        prompt=said(payload, "prompt"),
-        agent=said(payload, "agent_id"),
-        source=said(payload, "source"),
-        turn=said(payload, "turn_id"),
-    )
-
-
 CLIENT = Client(
     name="codex",
     title="Codex",
@@ -83,7 +62,7 @@ CLIENT = Client(
         }
     ),
     events=EVENTS,
-    read=read,
+    read=reader(MODES, turn="turn_id"),
     doors=(
         DoorFact(
             name="hooks",

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from postroom.client import MCP, WAIT, Client, DoorFact, Event, Report
-from postroom.clients.dialect import in_field, said
+from postroom.client import HOOKS, MCP, WAIT, Client, Event, Report
+from postroom.clients.dialect import in_field, named, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS: Mapping[str, Event] = MappingProxyType(
-    {
-        event.name: event
-        for event in (
-            Event(name="sessionStart", kind="session-start", render=in_field("additional_context")),
-            Event(name="beforeSubmitPrompt", kind="turn-start"),
-            Event(name="postToolUse", kind="tool", render=in_field("additional_context")),
-            Event(name="stop", kind="turn-end", render=in_field("followup_message")),
-            Event(name="sessionEnd", kind="session-end"),
-        )
-    }
+EVENTS = named(
+    Event(name="sessionStart", kind="session-start", render=in_field("additional_context")),
+    Event(name="beforeSubmitPrompt", kind="turn-start"),
+    Event(name="postToolUse", kind="tool", render=in_field("additional_context")),
+    Event(name="stop", kind="turn-end", render=in_field("followup_message")),
+    Event(name="sessionEnd", kind="session-end"),
 )
 """What its hooks say. `beforeSubmitPrompt` can take no text, and what `stop` gives is submitted as a person's words."""
 
@@ -51,13 +45,7 @@ CLIENT = Client(
     events=EVENTS,
     read=read,
     doors=(
-        DoorFact(
-            name="hooks",
-            wakes=False,
-            during_turn="yes",
-            confirms="consumed",
-            needs="Its hooks are set up.",
-        ),
+        HOOKS,
         MCP,
         WAIT,
     ),

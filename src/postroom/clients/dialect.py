@@ -7,12 +7,17 @@ they use. Nothing here raises for whatever a client sends: what is not a text is
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
+
+from postroom.client import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["context", "decision", "in_field", "said", "waits_for"]
+    from postroom.client import Event
+
+__all__ = ["context", "decision", "in_field", "named", "reader", "said", "waits_for"]
 
 WAITS: Mapping[str, Literal["user", "permission"]] = {
     "idle_prompt": "user",
@@ -50,6 +55,40 @@ def in_field(name: str) -> Callable[[str], str]:
         return json.dumps({name: text})
 
     return render
+
+
+def named(*events: Event) -> Mapping[str, Event]:
+    """A client's events by the client's names for them."""
+    return MappingProxyType({event.name: event for event in events})
+
+
+def reader(modes: Mapping[str, str], *, turn: str) -> Callable[[Mapping[str, object]], Report]:
+    """Returns what reads the JSON of a hook that has Claude Code's fields.
+
+    Events of a subagent bear its id, under the session id of the main conversation.
+
+    Args:
+        modes: the client's word for a permission mode → ours.
+        turn: the client's name for the id of a turn.
+    """
+
+    def read(payload: Mapping[str, object]) -> Report:
+        mode = said(payload, "permission_mode")
+        return Report(
+            session_id=said(payload, "session_id"),
+            mode=modes.get(mode, mode) or None,
+            cwd=said(payload, "cwd"),
+            title=said(payload, "session_title"),
+            stop_active=bool(payload.get("stop_hook_active")),
+            words=said(payload, "last_assistant_message"),
+            prompt=said(payload, "prompt"),
+            agent=said(payload, "agent_id"),
+            source=said(payload, "source"),
+            turn=said(payload, turn),
+            waits=waits_for(payload),
+        )
+
+    return read
 
 
 def said(payload: Mapping[str, object], *keys: str) -> str:

@@ -5,24 +5,19 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from postroom.client import MCP, WAIT, Client, DoorFact, Event, Report
-from postroom.clients.dialect import context, decision, said
+from postroom.client import HOOKS, MCP, WAIT, Client, Event, Report
+from postroom.clients.dialect import context, decision, named, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS: Mapping[str, Event] = MappingProxyType(
-    {
-        event.name: event
-        for event in (
-            Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
-            Event(name="BeforeAgent", kind="turn-start", render=context("BeforeAgent")),
-            Event(name="BeforeTool", kind="other"),
-            Event(name="AfterTool", kind="tool", render=context("AfterTool")),
-            Event(name="AfterAgent", kind="turn-end", render=decision("deny")),
-            Event(name="SessionEnd", kind="session-end"),
-        )
-    }
+EVENTS = named(
+    Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
+    Event(name="BeforeAgent", kind="turn-start", render=context("BeforeAgent")),
+    Event(name="BeforeTool", kind="other"),
+    Event(name="AfterTool", kind="tool", render=context("AfterTool")),
+    Event(name="AfterAgent", kind="turn-end", render=decision("deny")),
+    Event(name="SessionEnd", kind="session-end"),
 )
 """What its hooks say. The reason of `AfterAgent` becomes a prompt, for which `BeforeAgent` comes again."""
 
@@ -63,13 +58,7 @@ CLIENT = Client(
     events=EVENTS,
     read=read,
     doors=(
-        DoorFact(
-            name="hooks",
-            wakes=False,
-            during_turn="yes",
-            confirms="consumed",
-            needs="Its hooks are set up.",
-        ),
+        HOOKS,
         MCP,
         WAIT,
     ),

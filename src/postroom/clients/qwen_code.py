@@ -5,26 +5,21 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from postroom.client import MCP, WAIT, Client, DoorFact, Event, Report
-from postroom.clients.dialect import context, decision, said, waits_for
+from postroom.client import HOOKS, MCP, WAIT, Client, DoorFact, Event
+from postroom.clients.dialect import context, decision, named, reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS: Mapping[str, Event] = MappingProxyType(
-    {
-        event.name: event
-        for event in (
-            Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
-            Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
-            Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
-            Event(name="PostToolUseFailure", kind="tool", render=context("PostToolUseFailure")),
-            Event(name="Stop", kind="turn-end", render=decision("block")),
-            Event(name="StopFailure", kind="turn-end"),
-            Event(name="Notification", kind="other"),
-            Event(name="SessionEnd", kind="session-end"),
-        )
-    }
+EVENTS = named(
+    Event(name="SessionStart", kind="session-start", render=context("SessionStart")),
+    Event(name="UserPromptSubmit", kind="turn-start", render=context("UserPromptSubmit")),
+    Event(name="PostToolUse", kind="tool", render=context("PostToolUse")),
+    Event(name="PostToolUseFailure", kind="tool", render=context("PostToolUseFailure")),
+    Event(name="Stop", kind="turn-end", render=decision("block")),
+    Event(name="StopFailure", kind="turn-end"),
+    Event(name="Notification", kind="other"),
+    Event(name="SessionEnd", kind="session-end"),
 )
 """What its hooks say: Claude Code's names and JSON. `UserPromptSubmit` also comes within a turn, after each tool call
 and for the reason of a `Stop`, all under the same `prompt_id`."""
@@ -41,23 +36,6 @@ MODES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def read(payload: Mapping[str, object]) -> Report:
-    """What the JSON of a hook says. Events of a subagent bear its id, under the session id of the main conversation."""
-    mode = said(payload, "permission_mode")
-    return Report(
-        session_id=said(payload, "session_id"),
-        mode=MODES.get(mode, mode) or None,
-        cwd=said(payload, "cwd"),
-        stop_active=bool(payload.get("stop_hook_active")),
-        words=said(payload, "last_assistant_message"),
-        prompt=said(payload, "prompt"),
-        agent=said(payload, "agent_id"),
-        source=said(payload, "source"),
-        turn=said(payload, "prompt_id"),
-        waits=waits_for(payload),
-    )
-
-
 CLIENT = Client(
     name="qwen-code",
     title="Qwen Code",
@@ -66,15 +44,9 @@ CLIENT = Client(
     modes=MODES,
     mode_flags=MappingProxyType({"--approval-mode=": "", "--yolo": "yolo", "-y": "yolo"}),
     events=EVENTS,
-    read=read,
+    read=reader(MODES, turn="prompt_id"),
     doors=(
-        DoorFact(
-            name="hooks",
-            wakes=False,
-            during_turn="yes",
-            confirms="consumed",
-            needs="Its hooks are set up.",
-        ),
+        HOOKS,
         DoorFact(
             name="native",
             wakes=True,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from postroom.errors import BadFrame
 from postroom.neighbour import Found
+from postroom.neighbours.records import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,13 +90,7 @@ def parse(name: str, data: bytes) -> Claimed:
 
     Raises BadFrame with the reason for anything that is no record, or one of a later protocol.
     """
-    try:
-        raw: object = json.loads(data.decode())
-    except (ValueError, RecursionError):
-        raise BadFrame("not JSON") from None
-    if not isinstance(raw, dict):
-        raise BadFrame("not a JSON object")
-    fields = cast("dict[str, Any]", raw)
+    fields = fields_of(data)
     pid = needed(fields, "pid", a_pid)
     if name != f"{pid}.json":
         raise BadFrame("the name of the file does not fit its pid")

@@ -28,12 +28,12 @@ import secrets
 import socket
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from postroom.core.address import uds_address
 from postroom.errors import BadFrame, UnfitPath
 from postroom.neighbour import PROBE_SECONDS, Found, Look, Outgoing
-from postroom.neighbours.records import Records
+from postroom.neighbours.records import Records, fields_of
 from postroom.state import files, processes
 
 if TYPE_CHECKING:
@@ -398,13 +398,7 @@ def parse(name: str, data: bytes) -> Claims:
 
     Raises BadFrame with the reason for anything that is no record, or one of a later version.
     """
-    try:
-        raw: object = json.loads(data.decode())
-    except (ValueError, RecursionError):
-        raise BadFrame("not JSON") from None
-    if not isinstance(raw, dict):
-        raise BadFrame("not a JSON object")
-    fields = cast("dict[str, Any]", raw)
+    fields = fields_of(data)
     version = number(fields.get("schemaVersion"))
     if version is None:
         raise BadFrame("schemaVersion is missing")

@@ -12,9 +12,10 @@ seconds is read again at each look.
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from postroom.errors import BadFrame, UnfitPath
 from postroom.state import files
@@ -28,7 +29,8 @@ MAX_RECORD = 65_536
 """Bytes of a record: a hundred times a usual one, and nothing to read for long."""
 
 MAX_FILES = 1024
-"""Records that are read of one folder, the first by name: more sessions run on no machine (11.10)."""
+"""Records that are read of one folder, those that changed last: more sessions run on no machine (11.10). What dead ones
+left hides no live one, whose record changes with its turns."""
 
 SETTLED_NS = 2_000_000_000
 """A file that is older than this cannot change again with the same time: some file systems keep whole seconds."""
@@ -36,6 +38,17 @@ SETTLED_NS = 2_000_000_000
 TORN_NS = 1_000_000_000
 """A file that changed so lately and cannot be read may be half written: programs write theirs in place. What it said
 before stands so long."""
+
+
+def fields_of(data: bytes) -> dict[str, Any]:
+    """The fields of the JSON object that a record is. Raises BadFrame for anything else."""
+    try:
+        raw: object = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        raise BadFrame("not JSON") from None
+    if not isinstance(raw, dict):
+        raise BadFrame("not a JSON object")
+    return cast("dict[str, Any]", raw)
 
 
 class Entry(NamedTuple, Generic[T]):
@@ -85,7 +98,12 @@ class Records(Generic[T]):
         now = time.time_ns()
         try:
             files.check_folder(self.folder)
-            names = sorted(filter(self._takes, os.listdir(self.folder)))[:MAX_FILES]
+            names = sorted(filter(self._takes, os.listdir(self.folder)))
+            if (count := len(names)) > MAX_FILES:
+                names.sort(key=lambda name: -changed_at(f"{self.folder}/{name}"))
+                names = sorted(names[:MAX_FILES])
+                why = f"it has {count:,} records, and the newest {MAX_FILES:,} were read"
+                self.unchecked = ((self.folder, why),)
         except UnfitPath as error:
             names = []
             if os.path.lexists(self.folder):
