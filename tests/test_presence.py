@@ -177,6 +177,30 @@ def test_inside_open_the_session_that_is_there_is_attached_to(desk: Desk, wrappe
         outer.communicate(b"\n", timeout=SECONDS)
 
 
+@pytest.mark.rule("09.1", "09.9")
+def test_a_session_around_a_clients_command_becomes_the_clients(desk: Desk) -> None:
+    """Whoever attaches says which client it is: from then on its doors are rung, and it is listed as what it is."""
+    done = desk.folder / "done"
+    script = desk.folder / "gemini"
+    process = "--client-pid $$ --client-start $(cut -d' ' -f22 /proc/$$/stat)"
+    script.write_text(f"#!/bin/sh\n{COMMAND} attend gemini-cli {process}; echo $? > {done}\nread line\n")
+    script.chmod(0o755)
+    with subprocess.Popen(
+        [COMMAND, "open", "--name", "outer", "--", str(script), "--yolo"],
+        env=desk.environ,
+        cwd=desk.folder,
+        stdin=subprocess.PIPE,
+    ) as outer:
+        wait_until(lambda: done.exists() and bool(done.read_text()))
+        assert done.read_text() == "0\n"
+        [row] = rows(desk)
+        assert (row["name"], row["program"], row["wakes"]) == ("outer", "gemini-cli", False)
+        assert desk.ok("--session", "outer", "status")["mode"] == "yolo"
+        stranger = desk.run("--session", "outer", "attend", "codex", "--client-pid=1", "--client-start=1")
+        assert stranger.code == 2
+        outer.communicate(b"\n", timeout=SECONDS)
+
+
 @pytest.mark.rule("09.11")
 def test_a_client_that_another_ones_agent_started_is_not_in_its_session(desk: Desk) -> None:
     with program("claude", desk) as claude:
@@ -216,7 +240,9 @@ def test_a_detached_presence_hands_its_session_over_with_its_mail(desk: Desk) ->
     with program("codex", desk) as codex:
         child = attended(desk, "codex", codex, "--conversation=one")
         row = next(row for row in rows(desk) if row["program"] == "codex")
-        desk.send("alice", str(row["name"]), "kept")
+        msg_id = desk.send("alice", str(row["name"]), "kept")["msg_id"]
+        prompt = {"session_id": "one", "permission_mode": "bypassPermissions", "prompt": "go on"}
+        codex.run("hook", "codex", "UserPromptSubmit", stdin=json.dumps(prompt))
 
         async def take_over() -> None:
             async with presence.present(
@@ -228,7 +254,10 @@ def test_a_detached_presence_hands_its_session_over_with_its_mail(desk: Desk) ->
             ) as here:
                 assert here.session is not None
                 assert (here.session.id, here.session.name) == (row["session_id"], row["name"])
-                assert [message.text for message in here.session.peek()] == ["kept"]
+                assert (here.session.standing.mode, here.session.turn) == ("bypassPermissions", "busy")
+                with here.session.reading() as store:
+                    [message] = store.find(msg_id)
+                assert (message.text, message.state) == ("kept", "consumed")
                 assert await asyncio.get_running_loop().run_in_executor(None, ended, child) == 0
                 # And whoever comes now attaches.
                 second = await asyncio.get_running_loop().run_in_executor(

@@ -27,7 +27,7 @@ from postroom.door import is_free, refused_entry, request_of, shown_token
 from postroom.errors import BadFrame, BadUsage, PostroomError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from postroom.call import Connection
     from postroom.core.message import Message, Step
@@ -165,6 +165,12 @@ class Control:
         except PostroomError as error:
             call.refuse(error.code, error.message, error.hint)
 
+    def keep(self, work: Coroutine[None, None, None]) -> None:
+        """Does something beside the requests, until it or the session ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
     # ── verbs ────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, call: Call) -> None:
@@ -290,6 +296,16 @@ class Control:
         self.finish(call.args.forget)
         return None
 
+    async def move(self, call: Call) -> None:
+        """`move`: this session ends here and goes on in the process that asks (09.11)."""
+        if self.finish is None:
+            return call.refuse("session_in_use", "This session ends with what opened it.", "End that.")
+        session = self.session
+        session.moves = True
+        call.answer({"session_id": session.id, "mode": session.standing.mode, "turn": session.turn}, "")
+        self.finish(False)
+        return None
+
     async def list(self, call: Call) -> None:
         """`list` (10.1)."""
         args = call.args
@@ -366,10 +382,16 @@ VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "status": Control.status,
     "rename": Control.rename,
     "close": Control.close,
+    "move": Control.move,
     "list": Control.list,
     "peers": Control.list,
     "trace": Control.trace,
     "log": Control.log,
+    "attend": loaded_late(
+        "postroom.presence",
+        "attend",
+        "`attend CLIENT`: the client inside this session gets its doors (09.1).",
+    ),
     "hook": loaded_late("postroom.clients.hooks", "answer", "`hook CLIENT EVENT` (09.12)."),
     "tool": loaded_late(
         "postroom.tools",

@@ -3,7 +3,8 @@
 While an agent's program runs, one process of ours is its session: the MCP server that it started, or, where it starts
 none, a detached process that its first hook started and that ends with it. Whoever comes first opens the session, under
 a lock that is the client process's; who comes second attaches to what is there. An MCP server that comes second takes
-the session over from a detached process: it has better doors.
+the session over from a detached process: it has better doors. One that the agent runs in a shell only attaches, and asks
+nobody about a hold: whoever answers there may be the agent (`beside`).
 
 Who the client is comes from the environment and the ancestors of the process that asks, never from a tool's arguments
 (09.9). A conversation whose id is known is the same session each time it is opened (05.12).
@@ -19,12 +20,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from postroom import ask
 from postroom.clients import CLIENTS, load
+from postroom.core import contract
 from postroom.core.address import check_name
 from postroom.errors import InvalidName, PostroomError, SessionInUse
 from postroom.opening import Opened, opened_session
@@ -36,7 +40,9 @@ from postroom.state.tenure import read_client_token
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from postroom.call import Call
     from postroom.client import Client
+    from postroom.control import Control
     from postroom.neighbour import Neighbour
     from postroom.session import Session
     from postroom.state.record import Kind
@@ -50,6 +56,9 @@ SHELLS = frozenset("sh bash dash ash zsh ksh mksh fish busybox tcsh csh env time
 LAUNCHERS = frozenset("uv uvx npx npm pipx".split())
 """What a person may have put between a client and `postroom mcp`."""
 
+SERVER = "app-server"
+"""The word in the command line of a Codex that serves windows."""
+
 BORROWED = (
     *("POSTROOM_HOME", "POSTROOM_NAME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "HOME"),
     *("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_TMPDIR", "CODEX_HOME", "QWEN_HOME"),
@@ -61,6 +70,9 @@ CLAIM_SECONDS = 15.0
 
 CLOSED_SECONDS = 30.0
 """How often it is looked whether a conversation is still open, where nobody says when it ends."""
+
+WINDOW_SECONDS = 1.0
+"""After a window has ended, the server that it was connected to needs a moment to see that."""
 
 HANDOVER_SECONDS = 5.0
 """How long it waits for a detached process to let go of its session."""
@@ -77,6 +89,18 @@ def is_client(client: Client, pid: int) -> bool:
         f"/{program}/" in script or os.path.basename(script).partition(".")[0] == program
         for program in client.programs
     )
+
+
+def beside(pid: int) -> bool:
+    """Whether this process was started as a server is: in the client's own session of processes, not in one of its own.
+
+    Every client that was looked at keeps its servers beside itself, and gives each command of its agent, and each hook,
+    a session of processes that cannot be left for this one again (10.39).
+    """
+    try:
+        return os.getsid(0) == os.getsid(pid)
+    except OSError:
+        return False
 
 
 def between(pid: int) -> bool:
@@ -179,7 +203,9 @@ class Present:
         environ: the environment that decides the folders.
         cwd: the client's working directory.
         conversation: the client's own id of its conversation; empty while it is not known.
-        opened: the session, where it lives in this process.
+        opened: the session, where it was opened here for this client.
+        moved: the mode and the turn that the process before this one had been told.
+        around: the session, where `postroom open` has opened it here around the client's command.
         control_path, token: how its verbs are reached, where it lives in another.
     """
 
@@ -198,15 +224,18 @@ class Present:
         self.cwd = cwd
         self.conversation = conversation
         self.opened: Opened | None = None
+        self.around: Session | None = None
+        self.moved: tuple[str, str] = ("", "")
         self.control_path = ""
         self.token = ""
         self._roster = roster
         self._neighbour: Neighbour | None = None
+        self._watched: dict[int, int] = {}  # window → its pidfd
 
     @property
     def session(self) -> Session | None:
         """The session, where it lives in this process."""
-        return None if self.opened is None else self.opened.session
+        return self.around if self.opened is None else self.opened.session
 
     def variable(self, name: str) -> str:
         """A variable with which the client's process was started; empty for none. It may be a secret."""
@@ -227,6 +256,35 @@ class Present:
             self.forget_conversation()
             self.conversation = conversation
         session.called(title or self.native_name())
+
+    def look(self) -> None:
+        """Shows others whether somebody sits in front of the client still; is told when a window of it ends."""
+        if self.session is not None:
+            self.session.sat_before(kind_of(self.client, self.process[0]))
+            if serves_windows(self.client, self.process[0]):
+                for pid in processes.everybody():
+                    if pid not in self._watched and is_window(self.client, pid):
+                        self._watch(pid)
+
+    def _watch(self, pid: int) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            self._watched[pid] = os.pidfd_open(pid)
+            asyncio.get_running_loop().add_reader(self._watched[pid], self._window_ended, pid)
+
+    def _window_ended(self, pid: int) -> None:
+        self._unwatch(pid)
+        if self.session is not None and not self.session.closed:
+            asyncio.get_running_loop().call_later(WINDOW_SECONDS, self.session.reported)
+
+    def _unwatch(self, pid: int) -> None:
+        fd = self._watched.pop(pid)
+        asyncio.get_running_loop().remove_reader(fd)
+        os.close(fd)
+
+    def stop_watching(self) -> None:
+        """Watches no window any more."""
+        for pid in tuple(self._watched):
+            self._unwatch(pid)
 
     def forget_conversation(self) -> None:
         """The conversation is this session's no more."""
@@ -253,13 +311,25 @@ def session_id_of(client: Client, conversation: str) -> str:
     return str(uuid.uuid5(CONVERSATIONS, f"{client.name}:{conversation}"))
 
 
+def serves_windows(client: Client, pid: int) -> bool:
+    """Whether a process holds the conversations of several windows, which are processes of their own."""
+    return client.threads and SERVER in processes.command_of(pid)
+
+
+def is_window(client: Client, pid: int) -> bool:
+    """Whether a process may be a window of such a client: it runs its program, and is no server."""
+    return SERVER not in processes.command_of(pid) and is_client(client, pid)
+
+
 def kind_of(client: Client, pid: int) -> Kind:
     """Whether somebody sits in front of a client: its standard input is a terminal.
 
-    A process that holds the conversations of several windows has none; they do.
+    A process that holds the conversations of several windows has none; they do, as long as one is open.
     """
-    if client.threads and "app-server" in processes.command_of(pid):
-        return "interactive"
+    if serves_windows(client, pid):
+        from postroom.doors.codex_threads import windows  # the only client whose process holds several
+
+        return "headless" if windows(pid) == 0 else "interactive"
     try:
         stdin = os.readlink(f"{processes.PROC}/{pid}/fd/0")
     except OSError:
@@ -318,7 +388,7 @@ async def present(
                     name,
                     suggested=wished_name(here),
                     kind=kind_of(client, process[0]),
-                    mode=mode or client.mode_in(processes.command_of(process[0])) or DEFAULT_MODE,
+                    mode=mode or here.moved[0] or starting_mode(here) or DEFAULT_MODE,
                     settings=settings,
                     resume=resume or given,
                     cwd=here.cwd,
@@ -333,14 +403,23 @@ async def present(
                 )
             )
             here.opened.session.attendant = here
+            here.opened.session.hooked = resume is not None  # a hook had started what was taken over
+            if here.moved[1] == "busy":
+                here.opened.session.began_turn()
             stack.callback(here.forget_conversation)
             if conversation:
                 belongings.write_talk(roster.sessions, client.name, conversation, here.opened.session.id)
             here.opened.session.called(here.native_name())
         finally:
             _given_up(claim)
-        await stack.enter_async_context(_ringing(here))
+        await stack.enter_async_context(_ringing(here, serving=not detached))
         yield here
+
+
+def starting_mode(here: Present) -> str:
+    """The mode that the client started in, as its command line and its settings say; empty: not known (09.12)."""
+    command = processes.command_of(here.process[0])
+    return here.client.mode_in(command) or here.client.starts_in(command, here.environ, here.cwd)
 
 
 def wished_name(here: Present) -> str | None:
@@ -398,39 +477,97 @@ async def _taken_over(here: Present, roster: Roster, *, detached: bool) -> str |
             "`postroom doctor` says why it has none.",
         )
     here.token, path = token
-    if not detached and await _closed(path, here.token):
+    if not detached and beside(here.process[0]) and await _let_go(here, path):
         here.token = ""
         deadline = asyncio.get_running_loop().time() + HANDOVER_SECONDS
         while roster.lives(found) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
         return found
     here.control_path = path
+    await _asked(path, here.token, ["attend", here.client.name, *_called(here)])
     return None
 
 
-async def _closed(path: str, token: str) -> bool:
-    """Asks a detached presence to end; False where the session is another program's."""
+def _called(here: Present) -> list[str]:
+    """The client's process, and its conversation where that is known, as options of `attend`."""
+    pid, start = here.process
+    known = ["--conversation", here.conversation] if here.conversation else []
+    return ["--client-pid", str(pid), "--client-start", start, *known]
 
-    def close() -> bool:
+
+async def attend(control: Control, call: Call) -> None:
+    """Answers `attend CLIENT`, asked by what attaches: a session around a command learns which client that is (09.1).
+
+    Its doors are rung from now on, and it is listed as what it is. Only a process of that client may say so.
+    """
+    session = control.session
+    process = (call.args.client_pid or 0, call.args.client_start or "")
+    if process not in call.evidence.ancestry:
+        return call.refused(contract.refusal("not_your_session"))
+    if session.attendant is None:
+        client = load(call.args.client)
+        environ = borrowed(os.environ, process[0])
+        state, _ = places.needed_state_folder(environ)
+        here = Present(
+            client, process, environ, session.record.cwd, call.args.conversation or "", Roster(state)
+        )
+        here.around = session
+        session.attendant = here
+        session.record = replace(
+            session.record, entrypoint=client.name, confirms=client.confirms, wakes=client.wakes
+        )
+        session.directory.publish(session.record)
+        if session.standing.mode == DEFAULT_MODE and (mode := starting_mode(here)):
+            session.set_mode(mode, by="child")
+        session.called(here.native_name())
+        control.keep(_until_left(here))
+    return call.done()
+
+
+async def _until_left(here: Present) -> None:
+    """Rings the client's doors until its process has ended."""
+    async with _ringing(here, serving=True):
+        await until_gone(*here.process)
+
+
+async def _let_go(here: Present, path: str) -> bool:
+    """Asks a detached presence to let go of its session; False where the session is another program's.
+
+    What hooks had reported to it goes on to count (09.12).
+    """
+    try:
+        document = json.loads(await _asked(path, here.token, ["move", "--json"]))
+        here.moved = (document["mode"], document["turn"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+async def _asked(path: str, token: str, argv: list[str]) -> bytes:
+    """What a session answers to a command; nothing where it does not answer."""
+
+    def asked() -> bytes:
         try:
-            return b'"session_id"' in ask.answer_of(path, token, ["close", "--json"])
+            return ask.answer_of(path, token, argv)
         except (ask.Unanswered, OSError):
-            return False
+            return b""
 
-    return await asyncio.get_running_loop().run_in_executor(None, close)
+    return await asyncio.get_running_loop().run_in_executor(None, asked)
 
 
 @contextlib.asynccontextmanager
-async def _ringing(here: Present) -> AsyncGenerator[None]:
+async def _ringing(here: Present, *, serving: bool) -> AsyncGenerator[None]:
     """Rings the client's doors while the block runs (09.1)."""
     from postroom.doors.ringing import Ringer
 
-    ringing = asyncio.get_running_loop().create_task(Ringer(here).run())
+    ringer = Ringer(here, serving=serving, looked=here.look)
+    ringing = asyncio.get_running_loop().create_task(ringer.run())
     try:
         yield
     finally:
         ringing.cancel()
         await asyncio.gather(ringing, return_exceptions=True)
+        here.stop_watching()
 
 
 async def until_closed(here: Present) -> None:

@@ -108,6 +108,8 @@ class Session(Taking, Deciding, Attending):
         self._showing: asyncio.TimerHandle | None = None
         self.attendant: Attendant | None = None
         self.write_log: Callable[[str], None] | None = None
+        self.moves = False
+        """It ends here to go on in another process at once: nobody is told that it ends (09.11)."""
         self._bell = bell = Bell()
         self._hold_bell = Bell()
         self._commits = commits = Commits(store, bell, clock, self._forgotten, self._kept, self._removed)
@@ -209,6 +211,7 @@ class Session(Taking, Deciding, Attending):
             name=self.name,
             ref=self.ref,
             session_id=self.id,
+            program=self.record.entrypoint,
             peer_address=self.address,
             permission_class=self.standing.permission_class,
             mode=self.standing.mode,
@@ -508,7 +511,7 @@ class Session(Taking, Deciding, Attending):
         if wished == self.name:
             return self.name
         now, former = self._clock(), self.name
-        claimed = self.directory.claim(wished, now)
+        claimed = self.directory.claim(wished, now, chosen=source == "user")
         self.record = self.record.renamed(claimed, now, source)
         self.store.session_name = claimed
         self.directory.publish(self.record)
@@ -550,7 +553,8 @@ class Session(Taking, Deciding, Attending):
         """Ends the session: nothing is accepted from now on, its record goes, what is unread stays (03.46).
 
         What is held is dropped and its senders are told `expired`; whoever wanted to know when it is idle is told
-        that it ends. Telling is bounded in time; what does not leave is told after a resume.
+        that it ends. Telling is bounded in time; what does not leave is told after a resume. A session that only `moves`
+        keeps all that, as one that was killed does.
         """
         if self._closed:
             return
@@ -558,9 +562,10 @@ class Session(Taking, Deciding, Attending):
         self._alarm.stop()
         self._commits.now()
         now = self._clock()
-        self._holding.end_all("session-ended", now)
-        with self._commits.noting():
-            self._idling.tick(now, "exited")
+        if not self.moves:
+            self._holding.end_all("session-ended", now)
+            with self._commits.noting():
+                self._idling.tick(now, "exited")
         self._commits.now()
         await self._telling.close()
         await self._transport.close()
