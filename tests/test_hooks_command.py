@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from postroom.core.envelope import PREFACE, unframe
 from postroom.hook import MAX_LOG
-from tests.desk import COMMAND, Desk, Done, running, wait_until
+from postroom.state import processes
+from tests.desk import COMMAND, SECONDS, Desk, Done, running, wait_until
 from tests.posing import ARGV0, PARTY, Posed
 from tests.strangers import private_desk
 
@@ -404,3 +405,41 @@ def test_help_is_for_people() -> None:
 
 
 assert PARTY.exists()
+
+
+def claim_of(desk: Desk, posed: Posed) -> Path:
+    """What whoever opens the session of a client makes for that time."""
+    file = Path(desk.environ["POSTROOM_HOME"]) / "sessions" / f".claim-{posed.pid}"
+    file.touch(0o600)
+    return file
+
+
+@pytest.mark.rule("09.11", "09.12")
+def test_an_event_waits_for_a_session_that_is_just_being_opened(desk: Desk) -> None:
+    """As while an MCP server takes it over: the event's mode and turn would be lost otherwise."""
+    codex = Posed(desk, "codex", conversation="opening")
+    try:
+        claim_of(desk, codex)
+        hook = codex.begin("UserPromptSubmit")
+        start = processes.start_of(codex.pid) or ""
+        who = ("--client-pid", str(codex.pid), "--client-start", start, "--conversation", "opening")
+        with desk.start("attend", "codex", *who) as attending:
+            assert hook.done() == NOTHING
+            (row,) = [row for row in desk.ok("list")["rows"] if row["pid"] == attending.pid]
+            assert "no session" not in log_of(desk, row["session_id"])
+            assert log_of(desk).count("UserPromptSubmit: this client has no session") == 0
+            codex.kill()
+            attending.communicate(timeout=SECONDS)
+    finally:
+        codex.kill()
+
+
+@pytest.mark.rule("09.12")
+def test_an_old_claim_of_a_killed_process_costs_no_hook_its_time(desk: Desk) -> None:
+    codex = Posed(desk, "codex", conversation="stale")
+    try:
+        os.utime(claim_of(desk, codex), (1, 1))
+        assert codex.hook("PostToolUse") == NOTHING
+        assert "PostToolUse: this client has no session" in log_of(desk)
+    finally:
+        codex.end()

@@ -48,11 +48,20 @@ AGAIN_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 """Between two such looks."""
 
+CLAIM_SECONDS = 15.0
+"""How long a claim of `presence` counts."""
+
 WAKE, WOKEN, MOVED = "wake", 2, 4
 """The background hook; the exit code with which it wakes its client; the code by which a session tells it that it ends."""
 
+ATTENDED = b"CLAUDE_CODE_SESSION_ATTENDED"
+"""Claude Code's word for whether somebody sits in front of it: 0 for `claude -p`."""
+
 STARTERS = ("SessionStart", "sessionStart", WAKE)
 """Events for which a session is started where there is none (09.11)."""
+
+ENDERS = ("SessionEnd", "sessionEnd")
+"""Events at which the session may be gone already: the MCP server that was it ends with the same client."""
 
 PROGRAMS = {
     "claude-code": ("claude", "claude.exe", "@anthropic-ai/claude-code"),
@@ -127,7 +136,7 @@ def ended(hook: Hook) -> str:
     except (TimeIsUp, TimeoutError):
         return "the session does not answer in time"
     except ask.Unanswered:
-        return "the session ended before it had answered"
+        return "" if hook.event in ENDERS else "the session ended before it had answered"
     except OSError as error:
         return f"what the session answered could not be handed on: {error.strerror}"
     except BaseException as error:
@@ -163,25 +172,49 @@ class Hook:
 
     def run(self) -> None:
         """Finds the session, hands the event over, prints the answer."""
+        if self.event == WAKE and posix.environ.get(ATTENDED) == b"0":
+            return  # a run that ends with its turn is never idle, and would wait for this hook
         said = standard_input()
         self.state = ask.state_folder(posix.environ) or ""
         if not self.state:
             raise Failed("no folder for state is known")
         conversation = conversation_of(said)
-        connected = self.connected(conversation)
+        connected = self.connected(conversation) or self.claimed(conversation)
         if connected is None and self.event in STARTERS and self.client in PROGRAMS:
             self.start(conversation)
             connected = self.connected(conversation)
         if connected is None:
+            if self.event in ENDERS:
+                return
             raise Failed("this client has no session")
         if self.event == WAKE:
             self.watch(connected, conversation)
             return
+        try:
+            self.hand_over(connected, said)
+        except ask.Unanswered:  # the session was just being handed over, and has not taken the event
+            connected = self.claimed(conversation)
+            if connected is None:
+                raise
+            self.hand_over(connected, said)
+
+    def hand_over(self, connected: tuple[ask.sockets.socket, str], said: str | int) -> None:
+        """Hands the event over on a connection, and prints the answer."""
         socket, token = connected
         try:
             self.converse(socket, ask.compose(token, ["hook", self.client, self.event], said))
         finally:
             socket.close()
+
+    def claimed(self, conversation: str) -> tuple[ask.sockets.socket, str] | None:
+        """A connection to the session that another process is just opening; None where none is (09.11)."""
+        client = client_process(self.client, posix.environ)
+        while client is not None and is_fresh(f"{self.state}/sessions/.claim-{client.pid}"):
+            time.sleep(PAUSE_SECONDS)
+            connected = self.connected(conversation)
+            if connected is not None:
+                return connected
+        return None
 
     def connected(self, conversation: str) -> tuple[ask.sockets.socket, str] | None:
         """A connection to the session's process and the token to show; None where there is no live session."""
@@ -317,6 +350,14 @@ class Hook:
         except OSError:
             return None
         return fd
+
+
+def is_fresh(path: str) -> bool:
+    """Whether a claim was made so lately that whoever made it may still be at work; one that was killed leaves it."""
+    try:
+        return time.time() - posix.lstat(path).st_mtime < CLAIM_SECONDS
+    except OSError:
+        return False
 
 
 def waited(socket: ask.sockets.socket, client: Ancestor) -> bool:
