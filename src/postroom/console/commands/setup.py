@@ -4,6 +4,8 @@ Shows what would be changed, asks, writes all files or none, and says what to do
 showing, `--print` prints what would go into the files and looks at none, `--yes` does not ask. Without a terminal to ask
 on and without `--yes` nothing is written.
 
+What is written down is tried first: a command that does not run is refused, and a server that lacks its extra is said.
+
 It never touches what a program is permitted to do, and never trusts a hook for a person.
 """
 
@@ -30,17 +32,23 @@ if TYPE_CHECKING:
 QUESTION = "Write this? [y]es, [n]o: "
 
 TRIAL_SECONDS = 30.0
-"""How long the command may take to say its version: a loaded machine needs a second."""
+"""How long each trial may take: a loaded machine needs seconds, and so does a server that was never compiled."""
+
+UNWRITTEN = "Nothing is written: that was a dry run."
+
+PASTE = "Nothing is written: put each of these into its file, beside what is there."
 
 
 def run(args: Values, argv: Sequence[str]) -> int:
     """Plans, shows, asks, writes; returns the exit code."""
     del argv
     try:
-        row = program(args.client, this_command(), os.environ)
+        command = this_command()
+        row = program(args.client, command, os.environ)
+        lacking = server_lacks(command.python) if args.verb == "setup" else ()
         if args.verb == "setup" and (args.print or not row.pieces[0].paths):
-            return _print(row, as_json=args.json)
-        return _change(args, row)
+            return _print(row, lacking, as_json=args.json)
+        return _change(args, row, lacking)
     except Refused as error:
         return cli.fail("setup_refused", error.message, error.hint, as_json=args.json)
 
@@ -58,7 +66,7 @@ def this_command() -> Command:
     for path in (python, script):
         if not path.isprintable() or "$" in path or "`" in path:
             raise Refused(f"{path!r} has a character that other programs would take for something else.")
-    if not _runs(python, script):
+    if not runs(python, script):
         raise Refused(
             f"`{python} -I {script}` does not run: Postroom is installed where an isolated Python does not look.",
             "Install it in a virtual environment, or with pipx.",
@@ -66,11 +74,29 @@ def this_command() -> Command:
     return Command(python=python, script=script)
 
 
-def _runs(python: str, script: str) -> bool:
+def runs(python: str, script: str) -> bool:
     """Whether the command says its version when it is started so."""
+    done = _tried([python, "-I", script, "--version"])
+    return done is not None and done.startswith(b"postroom ")
+
+
+def server_lacks(python: str) -> tuple[str, ...]:
+    """What keeps the MCP server from starting, as sentences for a note; none where it would start (09.9).
+
+    Everything that it needs is loaded once, which leaves it compiled for its first start.
+    """
+    done = _tried([python, "-I", "-c", "from postroom.console.commands.mcp import trial; trial()"])
+    if done is None:
+        return ("The MCP server cannot be loaded: `postroom mcp </dev/null` says why.",)
+    said = done.decode(errors="replace").strip()
+    return (f"{said} Until then the agent has no tools of Postroom's.",) if said else ()
+
+
+def _tried(words: list[str]) -> bytes | None:
+    """What a command prints; None where it fails or takes too long."""
     try:
         done = subprocess.run(
-            [python, "-I", script, "--version"],
+            words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TRIAL_SECONDS,
@@ -78,22 +104,24 @@ def _runs(python: str, script: str) -> bool:
             cwd="/",
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0 and done.stdout.startswith(b"postroom ")
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
-def _print(row: Program, *, as_json: bool) -> int:
+def _print(row: Program, lacking: tuple[str, ...], *, as_json: bool) -> int:
+    follow = (PASTE, *row.next) if row.pieces[0].paths else row.next
     if as_json:
-        document = shown.document(row, [], [], written=False, notes=[], follow=row.next)
+        document = shown.document(row, [], [], written=False, notes=lacking, follow=follow)
         sys.stdout.write(present.dumps(document))
         return 0
     for path, text in shown.snippets(row):
         sys.stdout.write((f"{path}:\n" if path else "") + text + ("\n" if path else ""))
-    sys.stderr.write("".join(f"postroom: {line}\n" for line in row.next))
+    sys.stdout.flush()  # before what stands on the other stream
+    sys.stderr.write("".join(f"postroom: {line}\n" for line in (*lacking, *follow)))
     return 0
 
 
-def _change(args: Values, row: Program) -> int:
+def _change(args: Values, row: Program, lacking: tuple[str, ...]) -> int:
     setting_up = args.verb == "setup"
     if not row.pieces[0].paths:
         raise Refused(
@@ -102,10 +130,11 @@ def _change(args: Values, row: Program) -> int:
         )
     made = plan.setting_up(row) if setting_up else plan.taking_out(row)
     changes, follow = made.changes, row.next if setting_up else ()
+    notes = (*made.notes, *lacking)
     for edit in changes:
         files.check(edit.file)
     if not args.json:
-        _show(row, made, setting_up=setting_up)
+        _show(row, made, notes, setting_up=setting_up)
     backups: list[str | None] = [None] * len(changes)
     written = False
     if changes and not args.dry_run:
@@ -121,34 +150,42 @@ def _change(args: Values, row: Program) -> int:
             if not _agreed():
                 sys.stdout.write("Nothing is changed.\n")
                 return 1
-        backups = files.write(changes, row.name, os.environ)
+        backups = files.write(changes, row.name, os.environ, own=row.own)
         written = True
     if args.json:
         kept = dict(zip((edit.file.path for edit in changes), backups, strict=True))
         of_each = [kept.get(edit.file.path) for edit in made.edits]
-        answer = shown.document(row, made.edits, of_each, written=written, notes=made.notes, follow=follow)
+        answer = shown.document(row, made.edits, of_each, written=written, notes=notes, follow=follow)
         sys.stdout.write(present.dumps(answer))
     elif written:
         sys.stdout.write(
-            "".join(f"{_said(edit, kept)}\n" for edit, kept in zip(changes, backups, strict=True))
+            "".join(f"{_said(edit, kept, row.own)}\n" for edit, kept in zip(changes, backups, strict=True))
         )
         sys.stdout.write("".join(f"{line}\n" for line in follow))
+    elif changes:
+        sys.stdout.write(f"{UNWRITTEN}\n")
     return 0
 
 
-def _show(row: Program, made: plan.Plan, *, setting_up: bool) -> None:
+def _show(row: Program, made: plan.Plan, notes: Sequence[str], *, setting_up: bool) -> None:
+    """First what is changed where, in a line for each file, then the changes themselves."""
+    sys.stdout.write("".join(f"{shown.summary(row, edit)}\n" for edit in made.changes))
     for edit in made.changes:
-        sys.stdout.write(shown.diff(edit) + "\n")
-    if not made.changes:
+        sys.stdout.write("\n" + shown.diff(edit))
+    if made.changes:
+        sys.stdout.write("\n")
+    else:
         state = "Postroom is set up in" if setting_up else "Nothing of Postroom's is in"
         sys.stdout.write(f"There is nothing to change: {state} {row.title}.\n")
-    sys.stdout.write("".join(f"{note}\n" for note in made.notes))
+    sys.stdout.write("".join(f"{note}\n" for note in notes))
     sys.stdout.flush()
 
 
-def _said(edit: Edit, kept: str | None) -> str:
+def _said(edit: Edit, kept: str | None, own: Sequence[str]) -> str:
+    path = edit.file.path
+    whose = f"{path} (Postroom's own settings)" if path in own else path
     word = {"create": "made", "edit": "changed", "remove": "removed"}[shown.change(edit)]
-    return f"{edit.file.path} is {word}" + (f"; what was there is kept in {kept}." if kept else ".")
+    return f"{whose} is {word}" + (f"; what was there is kept in {kept}." if kept else ".")
 
 
 def _agreed() -> bool:

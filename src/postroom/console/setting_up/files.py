@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 MAX_CONFIG = 67_108_864
 """Bytes of a file that is read: programs keep histories in them, of some megabytes."""
 
+LEFT_SECONDS = 600
+"""The age of a temporary file whose writer was surely killed: it lives for milliseconds."""
+
 BACKUPS = "backups"
 """The folder, in the state folder, that keeps what was there before."""
+
+OURS = "postroom"
+"""How the backup of a file of Postroom's own is labelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,19 +110,23 @@ def check(file: File) -> None:
         raise Refused(f"{file.path} cannot be written: this user may not write in {folder}.")
 
 
-def write(edits: Sequence[Edit], label: str, environ: Mapping[str, str]) -> list[str | None]:
+def write(
+    edits: Sequence[Edit], label: str, environ: Mapping[str, str], *, own: Sequence[str] = ()
+) -> list[str | None]:
     """Writes all of the files, or none.
 
     Args:
         edits: each with what it shall be.
         label: whose configuration it is, for the names of the backups.
         environ: where the state folder lies.
+        own: those of the files that are Postroom's, whose backups are called so.
 
     Returns the path of each file's backup, None where there was no file. Raises Refused.
     """
     for edit in edits:
         check(edit.file)
-    backups = [_keep(edit.file, label, environ) for edit in edits]
+        _sweep(os.path.dirname(edit.file.target))
+    backups = [_keep(edit.file, OURS if edit.file.path in own else label, environ) for edit in edits]
     temporary: list[str | None] = []
     done: list[Edit] = []
     try:
@@ -141,6 +151,21 @@ def write(edits: Sequence[Edit], label: str, environ: Mapping[str, str]) -> list
         )
         raise Refused(f"{name} could not be written ({error.strerror}). {state}") from error
     return backups
+
+
+def _sweep(folder: str) -> None:
+    """Removes what one that was killed while it wrote has left in a folder."""
+    try:
+        names = [name for name in os.listdir(folder) if state_files.is_temporary(name)]
+    except OSError:
+        return
+    for path in (os.path.join(folder, name) for name in names):
+        try:
+            found = os.lstat(path)
+            if found.st_uid == os.geteuid() and found.st_mtime + LEFT_SECONDS < time.time():
+                os.unlink(path)
+        except OSError:
+            pass  # it stays, and harms nobody
 
 
 def _keep(file: File, label: str, environ: Mapping[str, str]) -> str | None:

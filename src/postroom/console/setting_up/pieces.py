@@ -130,6 +130,11 @@ class Program:
     next: tuple[str, str]
     off: tuple[tuple[str, tuple[str, ...], bool], ...] = ()
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those of the files that are Postroom's own settings."""
+        return tuple(path for piece in self.pieces if isinstance(piece, Publishing) for path in piece.paths)
+
 
 # ---------------------------------------------------------------------------------------- ours
 

@@ -124,6 +124,8 @@ class _Drafts:
                 _content(path, after)
         except Broken as error:
             raise _broken(path, error) from None
+        except RecursionError:  # read, and too deep to be compared
+            raise _broken(path, Broken(1, 1, toml.TOO_DEEP)) from None
         except splice.WrongKind as error:
             what = ".".join(map(str, error.keys)) or "what stands here"
             reason = f"{what} is no {error.needed}"

@@ -158,7 +158,7 @@ def _claude_code(client: str, command: Command, environ: Mapping[str, str]) -> P
             Publishing(paths=_settings(environ), word=client),
         ),
         next=(
-            "Start Claude Code anew: sessions that run keep what they had. `/mcp` and `/hooks` there show what is loaded.",
+            "Start Claude Code anew: in one that runs the hooks work at once, the tools do not. `/mcp` and `/hooks` there show what is loaded.",
             "Then ask it to list who it can write to; the first time it asks you whether it may use the tool.",
         ),
         off=((settings, ("disableAllHooks",), True),),

@@ -29,6 +29,7 @@ _SHOWN = 400
 _NAMED = re.compile(
     r'(?i)((?:key|token|secret|passw|auth|credential|cookie|bearer)[\w.-]*["\']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|\'[^\']*\'|[^\s,}"\']+)'
 )
+_ADDRESS = re.compile(r"(://[^\s/@:\"']*:)[^\s/@\"']+(?=@)")
 _LONG = re.compile(r"(?<![\w./-])(?=[\w+=~.-]*\d)[\w+=~.-]{16,}(?![\w./-])")
 
 
@@ -37,6 +38,23 @@ def change(edit: Edit) -> str:
     if edit.data == edit.file.data:
         return "none"
     return "create" if edit.file.data is None else "remove" if edit.data is None else "edit"
+
+
+def summary(program: Program, edit: Edit) -> str:
+    """What would become of one file, in a line: what it is about, and how many lines come and go."""
+    about: list[str] = []
+    for piece in program.pieces:
+        if edit.file.path in piece.paths:
+            if isinstance(piece, Hooks):
+                about.append(f"{len(piece.hooks)} hooks")
+            elif isinstance(piece, Publishing):
+                about.append(f"Postroom's own settings, {program.title} in `publishTo`")
+            else:
+                about.append("the MCP server")
+    word = {"none": "leaves", "create": "makes", "edit": "changes", "remove": "removes"}[change(edit)]
+    rows = diff(edit).splitlines()[2:]
+    more, fewer = (sum(row.startswith(sign) for row in rows) for sign in "+-")
+    return visible(f"{word} {edit.file.path}: {' and '.join(about)} (lines: +{more} -{fewer})")
 
 
 def diff(edit: Edit) -> str:
@@ -63,6 +81,7 @@ def _lines(data: bytes | None) -> list[str]:
 def veiled(line: str) -> str:
     """A line without what looks like a secret, and not too long."""
     line = _NAMED.sub(r'\1"…"', line)
+    line = _ADDRESS.sub(r"\1…", line)
     line = _LONG.sub("…", line)
     half = _SHOWN // 2
     return line if len(line) <= _SHOWN else f"{line[:half]} … {line[-half:]}"

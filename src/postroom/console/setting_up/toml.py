@@ -35,6 +35,9 @@ _PIECE = re.compile(
     r"|.",
     re.DOTALL,
 )
+TOO_DEEP = "it lies too deep in itself"
+"""Said of what no interpreter can hold."""
+
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
 
 
@@ -72,6 +75,8 @@ def read(text: str) -> dict[str, Any]:
         found = _PLACE.search(str(error))
         line, column = (int(found[1]), int(found[2])) if found else place(text, len(text))
         raise Broken(line, column, _PLACE.sub("", str(error)).strip().lower()) from None
+    except RecursionError:
+        raise Broken(1, 1, TOO_DEEP) from None
 
 
 def new_text(names: Sequence[str], pairs: Mapping[str, object]) -> str:
@@ -89,10 +94,13 @@ def add(text: str, names: Sequence[str], pairs: Mapping[str, object]) -> str:
     else:
         after = text + (line_break * 2 if text else "") + written
     outer, inner = read(text), dict(pairs)
-    table = outer
+    table: object = outer
     for name in names[:-1]:
-        table = cast("dict[str, object]", table.setdefault(name, {}))
-    table[names[-1]] = inner
+        table = cast("dict[str, object]", table).setdefault(name, {})
+        if not isinstance(table, dict):
+            line, column = place(text, max(0, text.find(name)))
+            raise Broken(line, column, f"{name} is no table")
+    cast("dict[str, object]", table)[names[-1]] = inner
     try:
         fits = read(after) == outer
     except Broken:
