@@ -321,8 +321,14 @@ def test_a_state_folder_that_is_none_ends_well(desk: Desk, tmp_path: Path, event
 
 
 @pytest.mark.rule("09.12")
-def test_a_session_that_was_killed_ends_well_and_the_next_start_brings_it_back(desk: Desk) -> None:
-    posed = Posed(desk, conversation="conv-killed")
+@pytest.mark.parametrize(
+    ("event", "said"), [("SessionStart", {"source": "resume"}), ("UserPromptSubmit", {"prompt": "go on"})]
+)
+def test_a_session_that_was_killed_ends_well_and_comes_back(
+    desk: Desk, event: str, said: dict[str, str]
+) -> None:
+    """With the next start, or the next turn: mail must not wait for somebody to start the client anew."""
+    posed = Posed(desk, conversation=f"conv-killed-{event}")
     posed.hook("SessionStart", source="startup")
     session = posed.session()
     write(desk, posed, "through a crash")
@@ -331,7 +337,7 @@ def test_a_session_that_was_killed_ends_well_and_the_next_start_brings_it_back(d
     wait_until(lambda: not running(row["pid"]))
     assert posed.hook("PostToolUse") == NOTHING
     assert "this client has no session" in log_of(desk, session)
-    text = posed.said("SessionStart", source="resume")["hookSpecificOutput"]["additionalContext"]
+    text = posed.said(event, **said)["hookSpecificOutput"]["additionalContext"]
     assert "through a crash" in text
     assert posed.session() == session
     posed.end()
@@ -366,6 +372,11 @@ def test_the_log_is_private_bounded_and_never_followed(desk: Desk, tmp_path: Pat
         log = state / "hooks.log"
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
         assert log.read_text().endswith("Z hook claude-code PostToolUse: this client has no session\n")
+        said = log.read_text()
+        assert (
+            posed.hook("SessionEnd", reason="other") == NOTHING
+        )  # the server that was the session ends first
+        assert log.read_text() == said
         log.write_bytes(b"x" * (MAX_LOG + 1))
         posed.hook("PostToolUse")
         assert (state / "hooks.log.1").stat().st_size > MAX_LOG

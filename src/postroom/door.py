@@ -8,7 +8,8 @@ How it fails: a first line that shows no token admits nobody by itself; a reques
 BadFrame. Nothing else is raised for whatever bytes come. Where nothing is known of a process it is no person.
 
 Weak: any program of this user can read the client token, and can make itself a terminal and leave its family. So
-this stops an agent that runs the command in its shell, and not a hostile program.
+this stops an agent that runs the command in its shell, and not a hostile program. Where one process of a client holds
+several conversations, as Codex's does, their commands look alike: the agent of one can read another's inbox.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ WAKE, WOKEN, MOVED = "wake", 2, 4
 ATTENDED = b"CLAUDE_CODE_SESSION_ATTENDED"
 """Claude Code's word for whether somebody sits in front of it: 0 for `claude -p`."""
 
-STARTERS = ("SessionStart", "sessionStart", WAKE)
-"""Events for which a session is started where there is none (09.11)."""
+STARTERS = ("SessionStart", "sessionStart", "UserPromptSubmit", "BeforeAgent", "beforeSubmitPrompt", WAKE)
+"""Events for which a session is started where there is none, or none any more (09.11)."""
 
 ENDERS = ("SessionEnd", "sessionEnd")
 """Events at which the session may be gone already: the MCP server that was it ends with the same client."""
