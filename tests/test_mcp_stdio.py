@@ -79,8 +79,23 @@ def test_an_error_in_its_place_gives_back_what_it_carried() -> None:
     async def work(ends: Ends) -> None:
         await ends.request(1)
         ends.outgoing.carries(1, ends.settled.append)
-        await ends.outgoing.refuse(1, -32603, "no")
+        error = types.JSONRPCError(jsonrpc="2.0", id=1, error=types.ErrorData(code=-32603, message="no"))
+        await ends.outgoing.send(SessionMessage(error))
         assert ends.settled == [False]
+
+    run(work)
+
+
+@pytest.mark.rule("11.1")
+def test_a_line_that_is_no_message_under_the_id_of_an_open_request_settles_nothing() -> None:
+    async def work(ends: Ends) -> None:
+        await ends.request(1)
+        ends.outgoing.carries(1, ends.settled.append)
+        os.write(ends.into, b'{"jsonrpc":"2.0","id":1,"method":7}\n')
+        await ends.request(2)
+        assert ends.settled == []
+        await ends.answer(1)
+        assert ends.settled == [True]
 
     run(work)
 

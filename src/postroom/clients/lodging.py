@@ -125,17 +125,20 @@ class Elsewhere:
         kept = False
         taken = False
         try:
-            await asyncio.get_running_loop().sock_sendall(line, request)  # pyright: ignore[reportArgumentType]
-            kind = "part"
-            out = err = b""
+            # That it took the call is said at once; a process that does not even say that hangs.
+            async with asyncio.timeout(ask.ANSWER_SECONDS):
+                await asyncio.get_running_loop().sock_sendall(line, request)  # pyright: ignore[reportArgumentType]
+                kind, out, err = await frame_of(line)
+            taken = True
             while kind == "part":
                 kind, out, err = await frame_of(line)
-                taken = True
             answered = answered_of(out, err)
             if kind == "confirm":
                 answered.settle = self._settling(line)
                 kept = True
             return answered
+        except TimeoutError:
+            return refused(stuck(msg_id) if tool == "send_message" else NOT_THERE)
         except (EOFError, OSError):
             return refused(interrupted(msg_id) if taken and tool == "send_message" else NOT_THERE)
         finally:
@@ -179,6 +182,16 @@ def interrupted(msg_id: str | None) -> Refusal:
         code="unknown",
         message="The session took the message and ended before it was known whether it left.",
         hint="Do not write it anew; `postroom log` shows what became of it.",
+        msg_id=msg_id,
+    )
+
+
+def stuck(msg_id: str | None) -> Refusal:
+    """What is known of a send where the session's process hangs: it may read the call once it goes on."""
+    return Refusal(
+        code="unknown",
+        message="The process that holds this session does not answer; it may yet send the message.",
+        hint="Do not write it anew. Tell the user: it hangs or was stopped, and `postroom log` shows what became of it.",
         msg_id=msg_id,
     )
 

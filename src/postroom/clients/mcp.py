@@ -20,8 +20,9 @@ sent, and goes back in the result's `_meta`; what the server asks the client car
 It ends when the client closes its end, at a signal, and when standard output breaks.
 
 Weak: where the session lives in another process, nobody is asked inside the client about a hold: an answer over that
-process's socket could come from any program that the agent starts. A client that begins without a handshake cannot be
-asked either.
+process's socket could come from any program that the agent starts. Nor does a server ask that is in a session of
+processes of its own, as a shell of the agent is: some clients that no table here knows start their servers so. A client
+that begins without a handshake cannot be asked either.
 """
 
 from __future__ import annotations
@@ -213,8 +214,10 @@ class Serving:
 
     def _attended(self) -> Session | None:
         """The session of this process, where somebody may sit in front of its client."""
+        from postroom.presence import beside
+
         session = None if self._here is None else self._here.session
-        if session is None or self._here is None:
+        if session is None or self._here is None or not beside(self._here.process[0]):
             return None
         somebody = session.record.kind == "interactive" or self._here.client.name not in IN_TERMINALS
         return session if somebody else None
@@ -236,8 +239,14 @@ class Serving:
             self.on_greeted()
 
     def _learn(self, meta: Mapping[str, object]) -> None:
-        """Tells the presence which conversation this is, where the client says so beside its call."""
+        """Tells the presence which conversation this is, where the client says so beside its call.
+
+        A call also shows that there is a turn: with it a door may have come that was not there.
+        """
         if self._here is not None:
+            session = self._here.session
+            if session is not None and not session.record.wakes:
+                session.reported()
             keys = CONVERSATION.get(self._here.client.name, ())
             conversation = next(filter(None, (text_of(meta.get(key)) for key in keys)), "")
             if conversation and conversation != self._here.conversation:

@@ -20,7 +20,7 @@ import fcntl
 import json
 import os
 import select
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
@@ -42,6 +42,9 @@ MAX_CLIENT_LINE = 16_777_216
 
 MOST_LINES = 64
 """Lines that wait to be read at most; then the client waits."""
+
+MOST_OPEN = 1_000
+"""Requests that are answered at once; another one is refused, and not read while that cannot be written (11.10)."""
 
 READ_BYTES = 65_536
 """What is read at once: the size of a pipe."""
@@ -104,7 +107,7 @@ class Outgoing(_Stream):
         self._ready.register(fd, select.POLLOUT)
         self._broken = False
         self._begun = asyncio.Event()
-        self._open: set[RequestId] = set()
+        self._open: Counter[RequestId] = Counter()
         self._none_open = asyncio.Event()
         self._none_open.set()
         self._carrying: dict[RequestId, deque[Settle]] = {}
@@ -117,8 +120,13 @@ class Outgoing(_Stream):
 
     def asked(self, request: RequestId) -> None:
         """A request came in."""
-        self._open.add(request)
+        self._open[request] += 1
         self._none_open.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether as many requests are open as are answered at once."""
+        return self._open.total() >= MOST_OPEN
 
     async def unanswered(self, request: RequestId) -> None:
         """A request ended without an answer: the client took it back."""
@@ -141,7 +149,10 @@ class Outgoing(_Stream):
             pass
 
     def _settled(self, request: RequestId, whole: bool) -> None:
-        self._open.discard(request)
+        if self._open[request] > 1:
+            self._open[request] -= 1
+        else:
+            del self._open[request]
         if not self._open:
             self._none_open.set()
         waiting = self._carrying.get(request)
@@ -165,20 +176,23 @@ class Outgoing(_Stream):
         message = item.message
         whole = False
         try:
-            line = message.model_dump_json(by_alias=True, exclude_unset=True)
-            async with self._alone:
-                await self._write(f"{line}\n".encode())
+            await self._line(message)
             whole = True
-            self._begun.set()
         finally:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
                 self._settled(message.id, whole and isinstance(message, types.JSONRPCResponse))
 
+    async def _line(self, message: types.JSONRPCMessage) -> None:
+        line = message.model_dump_json(by_alias=True, exclude_unset=True)
+        async with self._alone:
+            await self._write(f"{line}\n".encode())
+        self._begun.set()
+
     async def refuse(self, request: RequestId | None, code: int, says: str) -> None:
-        """Answers what never reaches the server with an error."""
+        """Answers what never reaches the server with an error; a request of the same id that did stays open."""
         error = types.ErrorData(code=code, message=says)
         try:
-            await self.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=error)))
+            await self._line(types.JSONRPCError(jsonrpc="2.0", id=request, error=error))
         except anyio.BrokenResourceError:
             pass  # nobody is left who would read it
 
@@ -318,6 +332,10 @@ class Incoming(_Stream):
                 return SessionMessage(message)
             if message.method == DISCOVER:
                 await self._outgoing.refuse(message.id, types.METHOD_NOT_FOUND, "Method not found")
+                continue
+            if self._outgoing.busy:
+                says = f"{MOST_OPEN:,} requests are open: wait for an answer, or take some back."
+                await self._outgoing.refuse(message.id, types.INTERNAL_ERROR, says)
                 continue
             self._outgoing.asked(message.id)
             unanswered = partial(self._outgoing.unanswered, message.id)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from postroom.errors import BadFrame, UnfitPath
 from postroom.state import belongings, files
-from postroom.state.record import CLIENT_FILE, MAX_RECORD, Record, from_json, pid_of
+from postroom.state.record import CLIENT_FILE, MAX_RECORD, TALK_FILE, Record, from_json, pid_of
 
 TICK_NS = 50_000_000
 """The longest tick of a clock that gives fractions of a second, several times over: Linux ticks in 1 to 10 ms."""
@@ -83,7 +83,8 @@ class Readings:
 
     Attributes:
         by_name: file name → reading, of every `*.json`, in the order of the names.
-        unaccounted: key files, client files and temporary files that belong to no record that is there.
+        unaccounted: key files, client files, conversations' files and temporary files that belong to no record that
+            is there.
         unchecked: (place, reason) where the folder could not be read.
         looks: how often the folder was read: whoever keeps what it saw knows by it whether somebody saw more.
     """
@@ -147,7 +148,7 @@ class Readings:
         for entry in ordered:
             name = entry.name
             if not name.endswith(".json"):
-                if name.endswith((".key", ".tmp")) or name.startswith(CLIENT_FILE):
+                if name.endswith((".key", ".tmp")) or name.startswith((CLIENT_FILE, TALK_FILE)):
                     others.append(name)
                 continue
             try:
@@ -189,7 +190,14 @@ class Readings:
 
 
 def _unaccounted(names: list[str], by_name: dict[str, Reading]) -> tuple[str, ...]:
-    """Those files beside the records that none of them accounts for."""
+    """Those files beside the records that none of them accounts for.
+
+    Which session a conversation's file leads to stands in the file alone. A client's session has one at most, so they are
+    looked into only where there are more of them than such sessions.
+    """
+    attended = sum(1 for each in by_name.values() if each.record and each.record.client_pid is not None)
+    if sum(name.startswith(TALK_FILE) for name in names) <= attended:
+        names = [name for name in names if not name.startswith(TALK_FILE)]
     pids = {pid_of(name.removesuffix(".json")) for name in by_name}
     clients = {belongings.client_of(each.record) for each in by_name.values() if each.record is not None}
     return tuple(
