@@ -1,12 +1,11 @@
 """Looks at the programs that run agents: installed, running, configured with Postroom; for `console.checks.clients`.
 
-Where each keeps its configuration is the table of `console.setting_up`; it is read and never written. A process counts
-where it is this user's and has the same home folder, and no process of the same client started it.
+Where each keeps its configuration is the table of `console.setting_up`; it is read and never written. What runs is looked
+at by `looks.running`, what Codex trusts by `looks.trust`.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,19 +13,23 @@ import shlex
 import shutil
 import sys
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from postroom import clients
+from postroom.console import extra
 from postroom.console.checks.clients import SWITCHES, Client, Clients, Command, Failures, Running
+from postroom.console.looks import running, trust
+from postroom.console.looks.programs import postroom_version, version_of
 from postroom.console.setting_up import files as config_files
 from postroom.console.setting_up import jsonc, toml
+from postroom.console.setting_up.pieces import NAME, Hooks, Program, Server, hook_word, is_server
 from postroom.console.setting_up.pieces import Command as Postroom
-from postroom.console.setting_up.pieces import Hooks, Program, Server, hook_word, is_server
 from postroom.console.setting_up.programs import program
 from postroom.console.setting_up.refused import Broken, Refused
 from postroom.core.times import stamped
 from postroom.errors import UnfitPath
-from postroom.state import files, processes
+from postroom.state import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,12 +43,8 @@ _LATELY_MS = 24 * 3600 * 1000
 _MOST_LOG = 2_097_152
 """Bytes of a log: it is set aside at half of that."""
 
-_MOST_PROCESSES = 20_000
-
 _LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) hook ([a-z-]*) (\S*): (.*)")
 """A line by which a hook says why it came to nothing. What else stands there is a program's own output, and not shown."""
-
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def look(environ: Mapping[str, str], state: str | None, live: Sequence[Live]) -> Clients:
@@ -58,18 +57,20 @@ def look(environ: Mapping[str, str], state: str | None, live: Sequence[Live]) ->
     """
     names = [name for name in clients.CLIENTS if name != "generic"]
     facts = {name: clients.load(name) for name in names}
-    running = _running(environ, list(facts.values()), live)
-    seen = [one for name in names if (one := _client(facts[name], environ, running.get(name, ())))]
+    runs = running.look(environ, list(facts.values()), live, f"{state}/sessions")
+    seen = [one for name in names if (one := _client(facts[name], environ, runs.get(name, ())))]
     logs = [(f"{state}/hooks.log", "")] if state else []
     logs += [(f"{state}/sessions/{one.id}/log", one.name) for one in live]
+    sdk = "" if find_spec(extra.EXTRA) else f"there is no package {extra.EXTRA} for {sys.executable}"
     return Clients(
-        clients=tuple(one for one in seen if one.here or one.set_up or one.broken),
-        sdk="" if importlib.util.find_spec("mcp") else "no module is called mcp",
+        clients=tuple(one for one in seen if one.here or one.set_up or one.broken or one.taken),
+        sdk=sdk,
+        install=extra.install_command() if sdk or not find_spec("websockets") else "",
         failures=tuple(each for path, name in logs if (each := _failures(path, name))),
     )
 
 
-def _client(fact: Fact, environ: Mapping[str, str], running: tuple[Running, ...]) -> Client | None:
+def _client(fact: Fact, environ: Mapping[str, str], runs: tuple[Running, ...]) -> Client | None:
     try:
         row = program(fact.name, Postroom(python=sys.executable, script=own_script()), environ)
     except Refused:
@@ -83,7 +84,9 @@ def _client(fact: Fact, environ: Mapping[str, str], running: tuple[Running, ...]
         "",
     )
     broken: list[tuple[str, str]] = []
-    entries = list(_entries(row, broken))
+    taken: list[tuple[str, str]] = []
+    entries = list(_entries(row, broken, taken))
+    trusted = _trusted(row) if fact.name == "codex" else trust.Trust()
     off = tuple(_off(row))
     hooks = tuple(dict.fromkeys(word for word, _, _ in entries if word))
     return Client(
@@ -91,7 +94,7 @@ def _client(fact: Fact, environ: Mapping[str, str], running: tuple[Running, ...]
         title=fact.title,
         installed=installed,
         version=version_of(installed),
-        running=running,
+        running=runs,
         server=any(not word for word, _, _ in entries),
         hooks=hooks,
         wanted=tuple(
@@ -101,9 +104,14 @@ def _client(fact: Fact, environ: Mapping[str, str], running: tuple[Running, ...]
         ),
         commands=tuple(_command(word, file, words) for word, file, words in entries),
         broken=tuple(dict.fromkeys(broken)),
+        taken=tuple(dict.fromkeys(taken)),
         off=off,
+        untrusted=trusted.missing,
+        changed=trusted.changed,
+        disabled=trusted.off,
+        variable=running.variable_of(fact.name) if fact.neighbour else "",
         switches=tuple(
-            name for owner, name, _ in SWITCHES if owner == fact.name and _is_on(environ.get(name, ""))
+            name for owner, name, _ in SWITCHES if owner == fact.name and running.is_on(environ.get(name, ""))
         ),
     )
 
@@ -111,23 +119,63 @@ def _client(fact: Fact, environ: Mapping[str, str], running: tuple[Running, ...]
 # ── configuration ────────────────────────────────────────────────────────────────────────────────
 
 
-def _entries(row: Program, broken: list[tuple[str, str]]) -> Iterator[tuple[str, str, list[str]]]:
-    """Our entries in a client's files: the word of a hook, or nothing for the server; the file; the command's words."""
+def _entries(
+    row: Program, broken: list[tuple[str, str]], taken: list[tuple[str, str]]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Our entries in a client's files: the word of a hook, or nothing for the server; the file; the command's words.
+
+    Args:
+        row: of the client.
+        broken: gets (file, why) of what cannot be read.
+        taken: gets (file, what) of what stands where ours would.
+    """
     for piece in row.pieces:
         if not isinstance(piece, Server | Hooks):
             continue
         for path in piece.paths:
             content = _content(path, broken)
             if isinstance(piece, Server):
-                entry: Any = content
-                for key in (*piece.keys, "postroom"):
-                    entry = cast("dict[str, Any]", entry).get(key) if isinstance(entry, dict) else None
+                entry, odd = _under(content, (*piece.keys, NAME))
                 if entry is not None and is_server(entry):
                     yield "", path, _words(entry)
+                elif entry is not None:
+                    taken.append((path, f"{'.'.join((*piece.keys, NAME))} is not Postroom's"))
+                elif odd:
+                    taken.append((path, f"{odd} is no object"))
             else:
+                taken.extend((path, what) for what in _misshapen(content))
                 for entry in _hook_entries(content):
                     if word := hook_word(entry, piece.client):
                         yield word, path, _words(entry)
+
+
+def _under(content: Any, keys: tuple[str, ...]) -> tuple[Any, str]:
+    """What stands under some keys; else None, and what on the way can hold nothing, if anything cannot."""
+    here = content
+    for at, key in enumerate(keys):
+        if not isinstance(here, dict):
+            return None, ".".join(keys[:at]) or "what stands there"
+        here = cast("dict[str, Any]", here).get(key)
+        if here is None:
+            return None, ""
+    return here, ""
+
+
+def _misshapen(content: Any) -> Iterator[str]:
+    """What stands where hooks would, and can hold none."""
+    hooks, odd = _under(content, ("hooks",))
+    if odd or (hooks is not None and not isinstance(hooks, dict)):
+        yield f"{odd or 'hooks'} is no object"
+    elif hooks is not None:
+        groups = cast("dict[str, object]", hooks).items()
+        yield from (f"hooks.{event} is no array" for event, each in groups if not isinstance(each, list))
+
+
+def _trusted(row: Program) -> trust.Trust:
+    """What Codex trusts of our hooks."""
+    config = next(_content(piece.paths[0], []) for piece in row.pieces if isinstance(piece, Server))
+    path = next(piece.paths[0] for piece in row.pieces if isinstance(piece, Hooks))
+    return trust.look(path, _content(path, []), config)
 
 
 def _content(path: str, broken: list[tuple[str, str]]) -> Any:
@@ -184,30 +232,13 @@ def _command(word: str, file: str, words: list[str]) -> Command:
         script = shutil.which(words[0]) or ""
         gone = "" if script else words[0]
     other = script if script and os.path.realpath(script) != os.path.realpath(own_script()) else ""
-    return Command(what=what, file=file, gone=gone, other=other, version=_postroom_version(other))
+    return Command(what=what, file=file, gone=gone, other=other, version=postroom_version(other))
 
 
 def own_script() -> str:
     """The command of this installation."""
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable or "")), "postroom")
     return beside if os.path.isfile(beside) else os.path.abspath(sys.argv[0])
-
-
-def _postroom_version(script: str) -> str:
-    """The version of another installation, by the name of its metadata's folder; empty where that is not found."""
-    library = (
-        os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(script))), "lib") if script else ""
-    )
-    try:
-        found = [
-            entry
-            for python in os.listdir(library)
-            for entry in os.listdir(os.path.join(library, python, "site-packages"))
-            if entry.startswith("postroom-") and entry.endswith(".dist-info")
-        ]
-    except OSError:
-        return ""
-    return found[0].removeprefix("postroom-").removesuffix(".dist-info") if found else ""
 
 
 def _off(row: Program) -> Iterator[tuple[str, str]]:
@@ -218,96 +249,6 @@ def _off(row: Program) -> Iterator[tuple[str, str]]:
             here = cast("dict[str, Any]", here).get(key) if isinstance(here, dict) else None
         if here is value:
             yield path, f"{'.'.join(keys)} is {json.dumps(value)}"
-
-
-# ── processes ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _running(
-    environ: Mapping[str, str], facts: Sequence[Fact], live: Sequence[Live]
-) -> dict[str, tuple[Running, ...]]:
-    """The processes of each client that have this home folder, those apart that another one of it started."""
-    words = {fact.name: tuple(program.encode() for program in fact.programs) for fact in facts}
-    try:
-        pids = sorted(int(name) for name in os.listdir(processes.PROC) if name.isdigit())[:_MOST_PROCESSES]
-    except OSError:
-        return {}
-    own = os.geteuid()
-    likely: list[tuple[int, Fact]] = []
-    for pid in pids:
-        if line := _told(pid, own):
-            likely += [(pid, fact) for fact in facts if any(each in line for each in words[fact.name])]
-    if not likely:
-        return {}
-    from postroom.presence import is_client  # it loads what opens sessions, of which a library may be missing
-
-    found: dict[str, list[Running]] = {}
-    home, uptime, ticks = environ.get("HOME", ""), _uptime(), os.sysconf("SC_CLK_TCK")
-    for pid, fact in likely:
-        process = processes.look(pid)
-        if process is None or not is_client(fact, pid) or is_client(fact, process.parent):
-            continue
-        wanted = ("HOME", *(variable for owner, variable, _ in SWITCHES if owner == fact.name))
-        theirs = processes.environment_of(pid, wanted)
-        if theirs.get("HOME", "") != home:
-            continue
-        started = int(process.start) / ticks if process.start.isdecimal() else uptime
-        found.setdefault(fact.name, []).append(
-            Running(
-                pid=pid,
-                seconds=max(0.0, uptime - started),
-                sessions=tuple(one.name for one in live if one.client == (pid, process.start)),
-                switches=tuple(each for each in wanted[1:] if _is_on(theirs.get(each, ""))),
-                version=version_of(processes.executable_of(pid)),
-            )
-        )
-    return {name: tuple(each) for name, each in found.items()}
-
-
-def _told(pid: int, uid: int) -> bytes:
-    """The command line and the program of a process of this user; nothing for another's."""
-    try:
-        if os.stat(f"{processes.PROC}/{pid}").st_uid != uid:
-            return b""
-        with open(f"{processes.PROC}/{pid}/cmdline", "rb") as file:
-            return file.read(65_536) + os.fsencode(processes.executable_of(pid))
-    except OSError:
-        return b""
-
-
-def _uptime() -> float:
-    """Seconds since the boot, by the clock that starts of processes are told in."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return 0.0
-
-
-def _is_on(value: str) -> bool:
-    """Whether a variable switches something on, as programs mostly read it."""
-    return value.lower() not in ("", "0", "false", "no", "off")
-
-
-def version_of(path: str) -> str:
-    """The version of a program, by where it lies; empty where that does not tell.
-
-    A folder or file on the way that is called by a version, or the `package.json` of the package that it lies in.
-    """
-    if not path:
-        return ""
-    real = os.path.realpath(path)
-    for part in reversed(real.split("/")):
-        if _VERSION.fullmatch(part):
-            return part
-    folder = os.path.dirname(real)
-    for _ in range(3):
-        try:
-            with open(os.path.join(folder, "package.json"), "rb") as file:
-                version: object = json.loads(file.read(1_048_576)).get("version")
-            return version if isinstance(version, str) and _VERSION.match(version) else ""
-        except (OSError, ValueError, AttributeError):
-            folder = os.path.dirname(folder)
-    return ""
 
 
 # ── the log of hooks ─────────────────────────────────────────────────────────────────────────────

@@ -67,6 +67,7 @@ def _seen(
             folder=folder,
             there=os.path.isdir(folder),
             sessions=len(theirs),
+            ours=len(seen.found) - len(theirs),
             conditions=tuple((one.name, one.condition) for one in theirs if one.condition),
             deaf=tuple(one.name for one in reachable if not neighbour.probe(one)),
             unfit=seen.unfit,
