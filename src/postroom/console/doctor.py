@@ -144,6 +144,7 @@ def examine(environ: Mapping[str, str] | None = None, cwd: str | None = None) ->
         clients.Clients(),
         clients.CHECKS,
     )
+    doctor.judge("The clients", lambda: clients.trust(programs, everybody.live))
     doctor.judge("The clients", lambda: clients.silent_hooks(programs, everybody.live))
     doctor.judge("The clients", lambda: clients.doors(programs, everybody.live))
     here = [one.name for one in programs.clients if one.here]
@@ -181,12 +182,13 @@ def _seen(
         if path is not None:
             yield f"the {name} {claimed(path)}" + (f" ({kinds[path]})" if kinds.get(path) else "")
     answered = sum(each.status is not None for each in everybody.live)
-    yield f"{counted(len(everybody.live), 'session')} ({answered:,} answered)"
-    yield counted(everybody.folders, "session folder")
+    yield counted(len(everybody.live), "session") + (f" ({answered:,} answered)" if everybody.live else "")
+    if everybody.folders:
+        yield counted(everybody.folders, "session folder")
     yield counted(len(files.files), "settings file")
     yield counted(len(programs.clients), "client")
-    for one in theirs:
-        yield f"{counted(one.sessions, 'session')} of {one.title}"
+    for one in (one for one in theirs if one.there):
+        yield f"{counted(one.sessions, 'session')} of {one.title}{' besides ours' if one.ours else ''}"
     yield "this shell"
 
 

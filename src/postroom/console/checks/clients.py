@@ -58,7 +58,10 @@ class Running:
     Attributes:
         pid: its pid.
         seconds: how long it has run.
-        sessions: names of the live sessions whose client it is.
+        sessions: names of the live sessions whose client it is; `quiet`: those of them that had no turn yet, where
+            that can be seen.
+        background: it is a server for windows, which nobody sits in front of.
+        elsewhere: the folder of its configuration, where that is another than ours.
         switches: which of the `SWITCHES` it was started with.
         version: of it, where that is known.
     """
@@ -66,6 +69,9 @@ class Running:
     pid: int
     seconds: float = 0.0
     sessions: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()
+    background: bool = False
+    elsewhere: str = ""
     switches: tuple[str, ...] = ()
     version: str = ""
 
@@ -83,7 +89,11 @@ class Client:
         hooks: the events for which it runs our hooks; `wanted`: those for which `setup` installs them.
         commands: how each of these starts Postroom.
         broken: (file, why) of configuration that cannot be read.
+        taken: (file, what) of what stands where ours would, so that `setup` refuses.
         off: (file, key) of what switches hooks off.
+        untrusted: events whose hook of ours nobody has trusted; `changed`: that are not what somebody trusted;
+            `disabled`: that were switched off by themselves. A client that asks for no trust has none of these.
+        variable: the one that moves the records of a client with messaging of its own.
         switches: which of the `SWITCHES` stand in this shell.
     """
 
@@ -97,7 +107,12 @@ class Client:
     wanted: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     broken: tuple[tuple[str, str], ...] = ()
+    taken: tuple[tuple[str, str], ...] = ()
     off: tuple[tuple[str, str], ...] = ()
+    untrusted: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    variable: str = ""
     switches: tuple[str, ...] = ()
 
     @property
@@ -135,12 +150,14 @@ class Clients:
 
     Attributes:
         clients: each that is here or set up.
-        sdk: why the MCP server cannot be started, where it cannot: its library.
+        sdk: why the MCP server cannot be started, where it cannot: its library; `install`: the command
+            that installs it.
         failures: of hooks, by the log in which they stand.
     """
 
     clients: tuple[Client, ...] = ()
     sdk: str = ""
+    install: str = ""
     failures: tuple[Failures, ...] = ()
 
 
@@ -153,7 +170,14 @@ def set_up(facts: Clients) -> Iterator[Finding]:
                 f"The configuration of {each.title}, {claimed(file)}, cannot be read: {claimed(why)}.",
                 f"Mend that file, then `postroom setup {each.name} --dry-run` shows what is missing.",
             )
-        if each.here and not each.set_up and not each.broken:
+        for file, what in each.taken:
+            yield found(
+                "client-entry-other",
+                f"{claimed(file)}, of {each.title}, has no room for Postroom: {claimed(what)}. It starts nothing of ours from"
+                " there, and `setup` refuses.",
+                f"Take that away, or call it otherwise; then `postroom setup {each.name}`.",
+            )
+        if each.here and not each.set_up and not each.broken and not each.taken:
             yield found(
                 "client-not-set-up",
                 f"{each.title} is installed{f' ({claimed(each.installed)})' if each.installed else ' or runs here'} and"
@@ -201,14 +225,18 @@ def commands(facts: Clients) -> Iterator[Finding]:
             yield found(
                 "mcp-missing",
                 f"{each.title} is set up to start the MCP server, and its library cannot be loaded: {claimed(facts.sdk)}.",
-                "Install it beside this Postroom: `pip install mcp`.",
+                f"`{claimed(facts.install)}`, then start {each.title} anew.",
             )
 
 
 def sessions(facts: Clients) -> Iterator[Finding]:
     """Clients that run, are set up, and have no session: what was set up never started (09.9, 09.11)."""
     for each in facts.clients:
-        alone = [one.pid for one in each.running if not one.sessions and one.seconds > SETTLED_SECONDS]
+        alone = [
+            one.pid
+            for one in each.running
+            if not (one.sessions or one.background or one.elsewhere) and one.seconds > SETTLED_SECONDS
+        ]
         if alone and each.set_up:
             yield found(
                 "client-without-session",
@@ -220,9 +248,57 @@ def sessions(facts: Clients) -> Iterator[Finding]:
             )
 
 
+def elsewhere(facts: Clients) -> Iterator[Finding]:
+    """Clients with messaging of their own whose records lie in another folder than is looked into here (05.28, 09.13)."""
+    for each in facts.clients:
+        for folder in sorted({one.elsewhere for one in each.running if each.variable and one.elsewhere}):
+            pids = [str(one.pid) for one in each.running if one.elsewhere == folder]
+            yield found(
+                "client-elsewhere",
+                f"{each.title} runs with another {each.variable} than this shell (process {several(pids)}): it keeps"
+                f" its configuration and its sessions in {claimed(folder)}. Whoever looks from here does not see them, and"
+                " is not shown to them.",
+                f"Set {each.variable} to the same for everything that you start, or nowhere; then `postroom setup"
+                f" {each.name}` there.",
+            )
+
+
+def trust(facts: Clients, live: Sequence[Live]) -> Iterator[Finding]:
+    """Hooks of ours that their client does not run, and says nothing about (09.5)."""
+    for each in facts.clients:
+        heard = any(one.program == each.name and _heard(one) for one in live)
+        # One that was heard is trusted, however its client writes that down.
+        changed = () if heard else each.changed
+        rows = (
+            (each.untrusted, "nobody has trusted {them}"),
+            (changed, "{they} changed after somebody trusted {them}"),
+            (each.disabled, "{they} {were} switched off there"),
+        )
+        for words, why in rows:
+            if words:
+                is_one = len(words) == 1
+                said = why.format(
+                    them="it" if is_one else "them",
+                    they="it" if is_one else "they",
+                    were="was" if is_one else "were",
+                )
+                yield found(
+                    "hooks-untrusted",
+                    f"{each.title} does not run the {'hook' if is_one else 'hooks'} of Postroom for {several(words)}, and"
+                    f" says nothing: {said}.",
+                    f"Start {each.title}, type `/hooks` there, look at {'it' if is_one else 'them'} and trust"
+                    f" {'it' if is_one else 'them'}.",
+                )
+
+
+def _heard(session: Live) -> bool:
+    """Whether a session has heard a hook of its client."""
+    ways = (session.status or {}).get("doors", ())
+    return any(door.get("name") == "hooks" and not door.get("why") for door in ways)
+
+
 _START = {
-    "codex": "Start Codex anew; in it, `/hooks` shows whether the hooks of Postroom are trusted: until they are, it runs"
-    " none of them and says nothing about it.",
+    "codex": "Start Codex anew; `/hooks` there shows what it makes of the hooks of Postroom.",
     "claude-code": "Start Claude Code anew; `/mcp` and `/hooks` there show what is loaded.",
     "vscode": "Run `MCP: List Servers` in VS Code, start `postroom`, and say that you trust it.",
 }
@@ -230,29 +306,40 @@ _START = {
 
 
 def silent_hooks(facts: Clients, live: Sequence[Live]) -> Iterator[Finding]:
-    """Sessions whose client runs our hooks by its configuration, and none has told of a turn (09.5, 09.12)."""
+    """Sessions whose client runs our hooks by its configuration, and none has come (09.5, 09.12)."""
     for each in facts.clients:
-        running = {one.pid: one for one in each.running}
+        if not each.hooks or each.off or each.untrusted or (each.changed and not any(map(_heard, live))):
+            continue  # there are none, or it is said why they do not run
         for session in live:
-            if session.program != each.name or session.status is None or session.client is None:
+            if session.program != each.name or session.status is None or _heard(session):
                 continue
-            process = running.get(session.client[0])
-            ran = session.status.get("turn") != "unknown"
-            if each.hooks and not ran and process is not None and process.seconds > SETTLED_SECONDS:
+            process = _process(each, session)
+            if process is None or process.seconds <= SETTLED_SECONDS or session.name in process.quiet:
+                continue
+            if not process.elsewhere:
                 yield found(
                     "hooks-never-ran",
-                    f"{session.called} is a session of {each.title}, which is set up to run our hooks, and none has told"
-                    " of a turn: it has had none yet, or does not run them.",
+                    f"{session.called} is a session of {each.title}, which is set up to run our hooks, and has heard none"
+                    " of them.",
                     _START.get(
                         each.name, f"Start {each.title} anew, and look whether its hooks are switched on."
                     ),
                 )
 
 
+def _process(client: Client, session: Live) -> Running | None:
+    """The process of a client whose session this is; None where it is not seen."""
+    return next((one for one in client.running if session.name in one.sessions), None)
+
+
 def doors(facts: Clients, live: Sequence[Live]) -> Iterator[Finding]:
     """Sessions of clients whose every door that wakes an idle agent is shut (09.2 to 09.8, 09.16)."""
-    titles = {each.name: each.title for each in facts.clients}
+    clients = {each.name: each for each in facts.clients}
     for session in live:
+        client = clients.get(session.program)
+        process = None if client is None else _process(client, session)
+        if process is not None and process.seconds <= SETTLED_SECONDS:
+            continue  # it is starting
         ways = [
             door
             for door in (session.status or {}).get("doors", ())
@@ -260,12 +347,47 @@ def doors(facts: Clients, live: Sequence[Live]) -> Iterator[Finding]:
         ]
         if ways and all(door.get("why") for door in ways):
             shut = "; ".join(f"{door['name']}: {claimed(str(door['why']))}" for door in ways)
+            called = claimed(session.program) if client is None else client.title
+            opens = dict.fromkeys(
+                _opens(door["name"], str(door["why"]), session.program, facts.install) for door in ways
+            )
             yield found(
                 "door-shut",
-                f"Nothing wakes {session.called} ({titles.get(session.program, claimed(session.program))}) when it is"
-                f" idle: {shut}. Mail waits until it does something.",
-                f"One of these opens one: {'; '.join(claimed(str(door.get('needs'))) for door in ways)}",
+                f"Nothing wakes {session.called} ({called}) when it is idle: {shut}. Mail waits until it does something.",
+                " Or: ".join(opens),
             )
+
+
+_OPENS: tuple[tuple[str, str, str], ...] = (
+    ("", "in time", "Run this again in a minute: it may have been starting."),
+    ("hooks", "", "Run `postroom setup {client}`, and start the program anew."),
+    (
+        "native",
+        "",
+        "Start the program anew, of a version that has a messaging of its own, with that switched on.",
+    ),
+    ("codex-app-server", "websockets", "Run `{install}`, and start Codex anew."),
+    (
+        "codex-app-server",
+        "",
+        "End Codex and start it anew in a terminal: from 0.171 on it has a server of its own.",
+    ),
+    ("codex-queue", "not found", "Put the program `codex` into PATH, and start it from there."),
+    ("codex-queue", "", "Type something to it once: its thread is open from its first turn on."),
+    ("opencode-http", "no session", "Type something in opencode once: its session begins with that."),
+    ("opencode-http", "turn", "Type something in opencode once: its session begins with that."),
+    ("opencode-http", "password", "Start opencode with OPENCODE_SERVER_PASSWORD in its own environment."),
+    ("opencode-http", "", "End opencode and start it as `opencode --port N`, with N any free port."),
+)
+"""A door, a word of why it is shut, and what opens it; the first that fits counts."""
+
+
+def _opens(door: str, why: str, client: str, install: str) -> str:
+    """What a person does to open a door."""
+    for name, word, mend in _OPENS:
+        if name in ("", door) and word in why:
+            return mend.format(client=client, install=install)
+    return "Let the agent run `postroom wait`."
 
 
 def log(facts: Clients) -> Iterator[Finding]:
@@ -312,4 +434,11 @@ def _off(version: str, until: tuple[int, ...]) -> bool:
     return tuple(map(int, parts)) < until
 
 
-CHECKS: tuple[Callable[[Clients], Iterator[Finding]], ...] = (set_up, commands, sessions, log, switches)
+CHECKS: tuple[Callable[[Clients], Iterator[Finding]], ...] = (
+    set_up,
+    commands,
+    sessions,
+    elsewhere,
+    log,
+    switches,
+)

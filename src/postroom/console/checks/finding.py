@@ -95,14 +95,14 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         **_kinds(
             "clients",
             error="client-command-gone client-config-unread mcp-missing",
-            warning="client-half-set-up client-command-other client-without-session hooks-off hooks-never-ran"
-            " hooks-failed door-shut env-client-off",
+            warning="client-half-set-up client-command-other client-without-session client-elsewhere client-entry-other"
+            " hooks-off hooks-untrusted hooks-never-ran hooks-failed door-shut env-client-off",
             note="client-not-set-up",
         ),
         **_kinds(
             "neighbours",
-            warning="neighbour-unread neighbour-skipped neighbour-deaf publish-nobody",
-            note="neighbour-left-out neighbour-condition publish-not",
+            warning="neighbour-unread neighbour-skipped neighbour-deaf",
+            note="neighbour-left-out neighbour-condition publish-not publish-nobody",
         ),
         **_kinds("doctor", warning="check-failed"),
     }
@@ -169,5 +169,5 @@ def several(names: Sequence[str]) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: `1 session`, `3 sessions`."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    """A number with its noun: `no session`, `1 session`, `3 sessions`."""
+    return f"no {one}" if not number else f"{number:,} {one if number == 1 else many or f'{one}s'}"

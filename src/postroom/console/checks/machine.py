@@ -32,9 +32,8 @@ class Machine:
 
     @property
     def seen_from(self) -> str:
-        """The machine and its namespaces, for the line that says what was looked at."""
-        named = ", ".join(f"{kind} namespace {claimed(value)}" for kind, value in self.namespaces)
-        return f"{claimed(self.name)}{f' ({named})' if named else ''}"
+        """The machine, for the line that says what was looked at; `container` names its namespaces."""
+        return claimed(self.name)
 
 
 def container(facts: Machine) -> Iterator[Finding]:

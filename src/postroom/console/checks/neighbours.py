@@ -21,7 +21,7 @@ class Neighbour:
     Attributes:
         program, title: its name in settings, and as people call it.
         folder: where its records lie; `there`: that folder exists.
-        sessions: how many of its sessions were found.
+        sessions: how many of its sessions were found that are no client of a session here; `ours`: how many are one.
         conditions: (name, why) of those that cannot be written to.
         deaf: names of those whose socket takes no connection.
         unfit: (file, reason) of records that a person can mend.
@@ -36,6 +36,7 @@ class Neighbour:
     folder: str = ""
     there: bool = False
     sessions: int = 0
+    ours: int = 0
     conditions: tuple[tuple[str, str], ...] = ()
     deaf: tuple[str, ...] = ()
     unfit: tuple[tuple[str, str], ...] = ()
@@ -95,7 +96,7 @@ def publishing(facts: tuple[Neighbour, ...]) -> Iterator[Finding]:
                 "publish-nobody",
                 f'"publishTo" names {each.program}, and {each.title} is not here: {claimed(each.folder) or "its folder"}'
                 " does not exist.",
-                "Take it out of your settings, or start that program once.",
+                f"Nothing, if {each.title} is to come: start it once. If not: `postroom unsetup {each.program}`.",
             )
         elif not each.published and each.sessions:
             yield found(

@@ -126,6 +126,10 @@ def _reopen(session: Live) -> str:
     return _REOPEN.format(pid=session.pid, id=session.id)
 
 
+_KILLED = ("sessions that were killed are", "a session that was killed is")
+"""Of several, of one."""
+
+
 def records(facts: Sessions) -> Iterator[Finding]:
     """Records that are not listed, and why (05.10, 05.11, 05.29)."""
     rows: dict[Left, tuple[str, str, str]] = {
@@ -156,8 +160,7 @@ def records(facts: Sessions) -> Iterator[Finding]:
     if facts.stale:
         yield found(
             "record-stale",
-            f"{counted(facts.stale, 'record')} of sessions that were killed {'is' if facts.stale == 1 else 'are'} still"
-            " there.",
+            f"{counted(facts.stale, 'record')} of {_KILLED[facts.stale == 1]} still there.",
             "The next `postroom list` removes them; `postroom open --resume ID` brings such a session back.",
         )
     for session_id, name in facts.unlisted:

@@ -70,7 +70,8 @@ def files(facts: Settings) -> Iterator[Finding]:
             yield found(
                 "settings-unread",
                 f"The {file.scope} settings, {claimed(file.path)}, cannot be read: {claimed(file.unread)}. A session"
-                " that never read it better holds everything that comes in.",
+                " that read it before goes on with what it said then; one that is opened now holds everything that comes"
+                " in.",
                 mend,
             )
         if file.left_alone:
@@ -99,7 +100,8 @@ def here(facts: Settings) -> Iterator[Finding]:
     place = facts.here
     if place is None:
         return
-    if place.inbound in ("hold", "refuse"):
+    broken = any(file.unread and file.scope == place.scope for file in facts.files)
+    if place.inbound in ("hold", "refuse") and not broken:  # else that is said of the file
         yield found(
             "settings-inbound",
             f"A session that is opened in {claimed(place.cwd)} {place.inbound}s everything that comes in: the"

@@ -63,7 +63,7 @@ def session(facts: Surroundings) -> Iterator[Finding]:
     if facts.stands == "unknown":
         yield found(
             "env-session-unknown",
-            f"POSTROOM_SESSION is {claimed(facts.session)}, and no session of that name or id is known here: every"
+            f'POSTROOM_SESSION is "{claimed(facts.session)}", and no session of that name or id is known here: every'
             " command that acts for a session fails.",
             f"`{_UNSET}`; or set POSTROOM_HOME as it was where that session was opened.",
         )
@@ -90,7 +90,7 @@ def session(facts: Surroundings) -> Iterator[Finding]:
     if facts.socket and facts.stands in ("", "live"):
         yield found(
             "env-socket-gone",
-            f"POSTROOM_SOCKET is {claimed(facts.socket)}, and nothing lies there: it is left over from a session that has"
+            f'POSTROOM_SOCKET is "{claimed(facts.socket)}", and nothing lies there: it is left over from a session that has'
             " ended or was opened again.",
             f"`{_UNSET}`.",
         )
@@ -101,7 +101,7 @@ def variables(facts: Surroundings) -> Iterator[Finding]:
     if facts.name:
         yield found(
             "env-name",
-            f"POSTROOM_NAME is {claimed(facts.name)}: every session that is opened here wants that name, and the second"
+            f'POSTROOM_NAME is "{claimed(facts.name)}": every session that is opened here wants that name, and the second'
             " gets a variant of it.",
             "`unset POSTROOM_NAME`, and give names with `postroom open --name`.",
         )
