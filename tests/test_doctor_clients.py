@@ -19,13 +19,25 @@ from typing import Any
 
 import pytest
 
-from postroom.console import doctor
-from postroom.console.looks.clients import version_of
+from postroom.console.checks import clients
+from postroom.console.checks.clients import Client, Running
+from postroom.console.checks.finding import Finding
+from postroom.console.checks.sessions import Live
+from postroom.console.looks.programs import version_of
 from tests.clinic import clinic, diagnosed, read
-from tests.desk import COMMAND, SECONDS, Desk, running, wait_until
+from tests.desk import COMMAND, SECONDS, Desk
+from tests.patients import SLEEP, attended, attending, client, install, long_running, set_up, trust
 from tests.strangers import Raw, snapshot
 
-SLEEP = shutil.which("sleep") or "/bin/sleep"
+
+def say(desk: Desk, name: str, *words: str) -> None:
+    """Tells a session what a hook of its client does: the client, the event, what stands on standard input."""
+    session = next(row for row in desk.ok("list")["rows"] if row["name"] == name)
+    folder = desk.folder / "state/sessions" / session["session_id"]
+    token, path, _ = (folder / "client.token").read_text().split("\n")
+    with Raw(path) as door:
+        door.say({"type": "auth", "token": token}, {"argv": ["hook", *words[:2]], "stdin": words[2]})
+        door.rest()
 
 
 @pytest.fixture
@@ -33,65 +45,6 @@ def desk() -> Iterator[Desk]:
     """A clinic."""
     with clinic() as desk:
         yield desk
-
-
-def install(desk: Desk, program: str) -> Path:
-    """Puts a program into the desk's PATH."""
-    path = desk.folder / "bin" / program
-    path.parent.mkdir(exist_ok=True)
-    shutil.copy(SLEEP, path)
-    return path
-
-
-@contextlib.contextmanager
-def client(desk: Desk, program: str, **variables: str) -> Generator[subprocess.Popen[bytes]]:
-    """A client that runs."""
-    process = subprocess.Popen(
-        [install(desk, program), "1000"], env={**desk.environ, **variables}, cwd=desk.folder
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(SECONDS)
-
-
-@contextlib.contextmanager
-def attended(desk: Desk, name: str, program: str) -> Generator[str]:
-    """A client that runs, with the session that its first hook starts; yields the session's name."""
-    with client(desk, program) as process:
-        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        words = ("attend", name, "--client-pid", str(process.pid), "--client-start", start)
-        with desk.start(*words) as presence:
-            found: list[str] = []
-
-            def there() -> bool:
-                rows = desk.ok("list")["rows"]
-                found[:] = [row["name"] for row in rows if row["program"] == name]
-                return bool(found)
-
-            try:
-                wait_until(there)
-                yield found[0]
-            finally:
-                process.kill()
-                process.wait(SECONDS)
-                presence.communicate(timeout=SECONDS)
-                wait_until(lambda: not running(presence.pid))
-
-
-def set_up(desk: Desk, name: str) -> None:
-    """Runs `postroom setup`."""
-    done = desk.run("setup", name, "--yes", "--json")
-    assert done.code == 0, done
-
-
-def long_running(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The findings where a client that has just started counts as one that has run for long."""
-    monkeypatch.setattr("postroom.console.checks.clients.SETTLED_SECONDS", -1)
-    examined = doctor.examine(desk.environ, str(desk.folder))
-    found: Any = doctor.document_of(examined)["findings"]
-    return [one for one in found if one["id"] != "container"]
 
 
 # ── set up ───────────────────────────────────────────────────────────────────────────────────────
@@ -109,6 +62,8 @@ def test_a_client_that_is_installed_and_not_set_up(desk: Desk, name: str, progra
     assert f"`postroom setup {name}`" in finding["mend"]
     assert finding["severity"] == "note"
     set_up(desk, name)
+    if name == "codex":
+        trust(desk)
     before = snapshot(desk.folder / "home", desk.folder / "state")
     assert diagnosed(desk) == []
     assert snapshot(desk.folder / "home", desk.folder / "state") == before
@@ -118,6 +73,7 @@ def test_a_client_that_is_installed_and_not_set_up(desk: Desk, name: str, progra
 def test_a_client_that_is_set_up_in_part(desk: Desk) -> None:
     install(desk, "codex")
     set_up(desk, "codex")
+    trust(desk)
     hooks = desk.folder / "home/.codex/hooks.json"
     content = json.loads(hooks.read_text())
     for event in ("Stop", "SessionEnd"):
@@ -125,12 +81,14 @@ def test_a_client_that_is_set_up_in_part(desk: Desk) -> None:
     hooks.write_text(json.dumps(content))
     [finding] = diagnosed(desk, "client-half-set-up")
     assert "the hooks for Stop and SessionEnd are missing" in finding["what"]
-    (desk.folder / "home/.codex/config.toml").write_text("")
+    config = desk.folder / "home/.codex/config.toml"
+    config.write_text("[hooks.state" + config.read_text().partition("[hooks.state")[2])
     [finding] = diagnosed(desk, "client-half-set-up")
     assert "the MCP server and the hooks for Stop and SessionEnd are missing" in finding["what"]
     set_up(desk, "codex")
+    trust(desk)
     assert diagnosed(desk) == []
-    (desk.folder / "home/.codex/config.toml").write_text("")
+    config.write_text("[hooks.state" + config.read_text().partition("[hooks.state")[2])
     [finding] = diagnosed(desk, "client-half-set-up")
     assert "the MCP server is missing" in finding["what"]
 
@@ -158,10 +116,12 @@ def test_a_client_that_is_set_up_with_a_path_that_is_gone(desk: Desk) -> None:
     for file in ("config.toml", "hooks.json"):
         path = desk.folder / "home/.codex" / file
         path.write_text(path.read_text().replace(sys.executable, "/gone/venv/bin/python"))
+    trust(desk)
     [finding] = diagnosed(desk, "client-command-gone")
     assert "Codex is set up with /gone/venv/bin/python, which is not there" in finding["what"]
     assert "`postroom setup codex`" in finding["mend"]
     set_up(desk, "codex")
+    trust(desk)
     assert diagnosed(desk) == []
 
 
@@ -204,7 +164,9 @@ def test_the_library_of_the_mcp_server_is_missing(desk: Desk) -> None:
     assert done.returncode == 1, done.stderr
     [finding] = [one for one in json.loads(done.stdout)["findings"] if one["id"] == "mcp-missing"]
     assert "Codex is set up to start the MCP server, and its library cannot be loaded" in finding["what"]
-    assert "pip install mcp" in finding["mend"]
+    assert f"`{sys.executable} -m pip install " in finding["mend"] or "uv pip install" in finding["mend"]
+    assert sys.executable in finding["mend"]
+    assert "websockets" in finding["mend"]
 
 
 @pytest.mark.rule("10.16", "09.5")
@@ -218,6 +180,34 @@ def test_hooks_that_are_switched_off(desk: Desk) -> None:
     assert "MCP server alone" in finding["mend"]
 
 
+@pytest.mark.rule("10.16", "09.17")
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [
+        (
+            ".gemini/settings.json",
+            '{"mcpServers": {"postroom": {"command": "x"}}}',
+            "mcpServers.postroom is not",
+        ),
+        (".gemini/settings.json", '{"mcpServers": []}', "mcpServers is no object"),
+        (".gemini/settings.json", '{"hooks": []}', "hooks is no object"),
+        (".gemini/settings.json", '{"hooks": {"SessionStart": {}}}', "hooks.SessionStart is no array"),
+        (".gemini/settings.json", "[]", "what stands there is no object"),
+        (".codex/config.toml", "mcp_servers = 1\n", "mcp_servers is no object"),
+    ],
+)
+def test_a_place_that_something_else_has_taken(desk: Desk, file: str, text: str, what: str) -> None:
+    """`setup` refuses there, though the program itself is not found."""
+    path = desk.folder / "home" / file
+    path.parent.mkdir()
+    path.write_text(text)
+    name = "codex" if "codex" in file else "gemini-cli"
+    taken = [one for one in read(desk.run("doctor", "--json")) if one["id"] == "client-entry-other"]
+    assert any(f"{path}, of" in one["what"] and what in one["what"] for one in taken)
+    assert all(f"then `postroom setup {name}`" in one["mend"] for one in taken)
+    assert desk.run("setup", name, "--yes").code == 1
+
+
 # ── clients that run ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -225,14 +215,15 @@ def test_hooks_that_are_switched_off(desk: Desk) -> None:
 def test_a_client_that_runs_and_never_started_what_it_was_set_up_with(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codex does not run hooks that nobody has trusted, and says nothing about it."""
+    """It read its configuration before that was written."""
     with client(desk, "codex") as process:
         assert [one["id"] for one in long_running(desk, monkeypatch)] == ["client-not-set-up"]
         set_up(desk, "codex")
+        trust(desk)
         [finding] = long_running(desk, monkeypatch)
     assert finding["id"] == "client-without-session"
     assert f"Codex runs (process {process.pid}), is set up, and has no session" in finding["what"]
-    assert "whether the hooks of Postroom are trusted" in finding["mend"]
+    assert "`/hooks` there shows" in finding["mend"]
     assert [one["id"] for one in long_running(desk, monkeypatch)] == []
 
 
@@ -241,6 +232,7 @@ def test_a_client_with_another_home_is_another_desks(desk: Desk, monkeypatch: py
     """As one that has just started is none that failed to."""
     with client(desk, "codex", HOME="/nowhere"):
         set_up(desk, "codex")
+        trust(desk)
         assert long_running(desk, monkeypatch) == []
     monkeypatch.undo()
     with client(desk, "codex"):
@@ -248,49 +240,69 @@ def test_a_client_with_another_home_is_another_desks(desk: Desk, monkeypatch: py
 
 
 @pytest.mark.rule("10.16", "09.5", "09.12", "09.16")
-def test_a_clients_session_whose_hooks_never_ran_and_that_nothing_wakes(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its doors are asked in its own process, each with the reason why it is not there; a hook that comes is seen."""
+def test_a_clients_session_whose_hooks_never_ran(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that comes is heard, whatever it tells; one that fails in its session is told by that session's log."""
+    set_up(desk, "gemini-cli")
+    with attended(desk, "gemini-cli", "gemini") as name:
+        [never] = long_running(desk, monkeypatch)
+        assert never["id"] == "hooks-never-ran"
+        assert f"{name} is a session of Gemini CLI" in never["what"]
+        assert "Start Gemini CLI anew" in never["mend"]
+        say(desk, name, "gemini-cli", "SessionStart", json.dumps({"session_id": "t-1"}))
+        assert long_running(desk, monkeypatch) == []
+        assert desk.ok("--session", name, "doors")["turn"] == "unknown"
+        say(desk, name, "gemini-cli", "AfterAgent", "no JSON, but hunter2")
+        [failed] = long_running(desk, monkeypatch)
+        assert failed["id"] == "hooks-failed"
+        assert f"1 hook of {name} failed lately" in failed["what"]
+        assert "gemini-cli AfterAgent: its input is no JSON object" in failed["what"]
+        assert "hunter2" not in json.dumps(failed)
+
+
+@pytest.mark.rule("10.16", "09.2", "09.16")
+def test_a_session_that_nothing_wakes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its doors are asked in its own process: each with why it is not there, and what a person does to open it."""
     set_up(desk, "codex")
+    trust(desk)
     with attended(desk, "codex", "codex") as name:
         doors = {door["name"]: door for door in desk.ok("--session", name, "doors")["doors"]}
         assert {"hooks", "codex-queue", "mcp", "wait"} <= set(doors)
         assert all(door["why"] for door in doors.values())
         assert (doors["wait"]["why"], doors["mcp"]["confirms"]) == ("nobody waits", "consumed")
-        findings = {one["id"]: one for one in long_running(desk, monkeypatch)}
-        assert set(findings) == {"hooks-never-ran", "door-shut"}
-        never, shut = findings["hooks-never-ran"], findings["door-shut"]
-        assert f"{name} is a session of Codex" in never["what"]
-        assert "trusted" in never["mend"]
+        assert diagnosed(desk) == []  # it has only just started
+        [shut] = long_running(desk, monkeypatch)
+        assert shut["id"] == "door-shut"
         assert f"Nothing wakes {name} (Codex) when it is idle" in shut["what"]
         assert "codex-queue: " in shut["what"]
-        assert "One of these opens one: " in shut["mend"]
-        # A turn that a hook tells of: it runs.
-        session = next(row for row in desk.ok("list")["rows"] if row["name"] == name)
-        token, path, _ = (
-            (desk.folder / "state/sessions" / session["session_id"] / "client.token").read_text().split("\n")
-        )
-        payload = {"session_id": "t-1", "hook_event_name": "UserPromptSubmit", "prompt": "x"}
-        with Raw(path) as door:
-            door.say(
-                {"type": "auth", "token": token},
-                {"argv": ["hook", "codex", "UserPromptSubmit"], "stdin": json.dumps(payload)},
-            )
-            door.rest()
-        assert desk.ok("--session", name, "doors")["turn"] == "busy"
-        assert [one["id"] for one in long_running(desk, monkeypatch)] == ["door-shut"]
-        # One that fails in its session is told by that session's log.
-        with Raw(path) as door:
-            door.say(
-                {"type": "auth", "token": token},
-                {"argv": ["hook", "codex", "Stop"], "stdin": "no JSON, but hunter2"},
-            )
-            door.rest()
-        failed = {one["id"]: one for one in long_running(desk, monkeypatch)}["hooks-failed"]
-        assert f"1 hook of {name} failed lately" in failed["what"]
-        assert "codex Stop: its input is no JSON object" in failed["what"]
-        assert "hunter2" not in json.dumps(failed)
+        assert "End Codex and start it anew in a terminal" in shut["mend"]
+        assert " Or: Type something to it once" in shut["mend"]
+
+
+@pytest.mark.rule("10.16", "09.4")
+@pytest.mark.parametrize(
+    ("why", "does"),
+    [
+        ("it does not listen on a port (start it with `--port`)", "start it as `opencode --port N`"),
+        ("no session has been started in it", "Type something in opencode once"),
+        ("it does not say in time whether it is there", "Run this again in a minute"),
+        ("it wants a password that it was not started with", "OPENCODE_SERVER_PASSWORD"),
+    ],
+)
+def test_what_opens_a_door_is_something_to_do(why: str, does: str) -> None:
+    """And a client that is only just starting has no door that is shut."""
+    door = {"name": "opencode-http", "wakes": True, "why": why, "needs": "It serves on a port."}
+    session = Live(id="s", name="proj", program="opencode", client=(7, "1"), status={"doors": [door]})
+
+    def found(seconds: float) -> list[Finding]:
+        process = Running(pid=7, seconds=seconds, sessions=("proj",))
+        seen = Client(name="opencode", title="opencode", running=(process,))
+        return list(clients.doors(clients.Clients(clients=(seen,)), [session]))
+
+    assert found(1.0) == []
+    [finding] = found(clients.SETTLED_SECONDS + 1.0)
+    assert finding.id == "door-shut"
+    assert does in finding.mend
+    assert "It serves on a port" not in finding.mend
 
 
 @pytest.mark.rule("10.16", "09.12")
@@ -438,6 +450,16 @@ def test_neighbours_that_are_seen_and_cannot_answer(desk: Desk) -> None:
 
 
 @pytest.mark.rule("10.16", "05.28")
+def test_the_sessions_of_a_program_that_are_ours_are_not_counted_twice(desk: Desk) -> None:
+    """One of Claude Code whose client has a session here: the line does not say that there is none."""
+    set_up(desk, "claude-code")
+    with client(desk, "claude") as process, attending(desk, "claude-code", process.pid):
+        path = claude_record(desk, pid=process.pid, messagingSocketPath=None)
+        path.rename(path.with_name(f"{process.pid}.json"))
+        assert "no session of Claude Code besides ours; this shell" in desk.run("doctor").out
+
+
+@pytest.mark.rule("10.16", "05.28")
 def test_neighbours_records_that_are_passed_over(desk: Desk) -> None:
     desk.settings(publishTo=["claude-code"])
     path = claude_record(desk)
@@ -478,3 +500,8 @@ def test_publishing_to_a_program_that_is_not_there(desk: Desk) -> None:
     [finding] = diagnosed(desk, "publish-nobody")
     assert f"{desk.folder}/home/.qwen/sessions does not exist" in finding["what"]
     assert "qwen-code" in finding["what"]
+    assert finding["severity"] == "note"
+    assert (
+        finding["mend"]
+        == "Nothing, if Qwen Code is to come: start it once. If not: `postroom unsetup qwen-code`."
+    )
