@@ -48,7 +48,7 @@ def test_a_healthy_desk_gives_none_and_says_what_was_looked_at(desk: Desk) -> No
         assert first == "All is well: nothing here keeps messages from arriving."
         assert looked.startswith(f"Looked at: the state folder {desk.folder}/state")
         assert "2 sessions (2 answered); 3 session folders; 1 settings file" in looked
-        assert place.startswith(f"Seen from {os.uname().nodename} (mount namespace mnt:[")
+        assert place.startswith(f"Seen from {os.uname().nodename}, by Postroom ")
 
 
 @pytest.mark.rule("10.16")

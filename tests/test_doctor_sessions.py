@@ -121,6 +121,8 @@ def test_a_record_from_elsewhere_that_cannot_be_judged(desk: Desk, field: str) -
 def test_a_record_of_a_session_that_was_killed(desk: Desk) -> None:
     alice, bob = desk.open("alice"), desk.open("bob")
     desk.kill(alice)
+    [finding] = diagnosed(desk, "record-stale")
+    assert finding["what"] == "1 record of a session that was killed is still there."
     desk.kill(bob)
     for _ in range(2):
         [finding] = diagnosed(desk, "record-stale")
