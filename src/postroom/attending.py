@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from postroom.hearing import Noticeboard
     from postroom.idling import Activity
     from postroom.state.keeping import Store
-    from postroom.state.record import Record
+    from postroom.state.record import Kind, Record
     from postroom.state.record import Status as Doing
     from postroom.telling import Telling
 
@@ -42,7 +42,15 @@ class Attendant(Protocol):
 
 
 class Attending:
-    """The part of a session that its client and its doors speak to; see `Session`."""
+    """The part of a session that its client and its doors speak to; see `Session`.
+
+    Attributes:
+        reports: how often the client said something after which its doors may be others.
+        hooked: a hook of the client has come, to this process or to the one from which the session was taken over.
+    """
+
+    reports = 0
+    hooked = False
 
     if TYPE_CHECKING:
         record: Record
@@ -103,13 +111,38 @@ class Attending:
         self._activity.ended(words)
         self.doing("idle")
         self._rested()
-        self._bell.ring()  # a door that wakes may be the right one now
+        self.reported()  # a door that wakes may be the right one now
+
+    def reported(self) -> None:
+        """The client said something after which its doors may be others: whoever rings them looks again."""
+        self.reports += 1
+        self._bell.ring()
 
     def doing(self, status: Doing) -> None:
         """Shows others what this session does; published at most once a second (05.29)."""
         if status == self.record.status:
             return
         self.record = self.record.doing(status, self._clock())
+        self._show_soon()
+
+    def reached(self, confirms: str, wakes: bool) -> None:
+        """Shows others what is known of a message that comes here, by the doors that are there now (09.16).
+
+        Args:
+            confirms: as in the record: what can be confirmed of it.
+            wakes: it reaches an idle session.
+        """
+        if (confirms, wakes) != (self.record.confirms, self.record.wakes):
+            self.record = self.record.reached(confirms, wakes, self._clock())
+            self._show_soon()
+
+    def sat_before(self, kind: Kind) -> None:
+        """Shows others whether somebody sits in front of the client now."""
+        if kind != self.record.kind:
+            self.record = self.record.attended(kind, self._clock())
+            self._show_soon()
+
+    def _show_soon(self) -> None:
         if self._showing is None:
             self._showing = asyncio.get_running_loop().call_later(SHOWN_SECONDS, self._show)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["HOOKS", "MCP", "WAIT", "Client", "Confirms", "DoorFact", "Event", "Report"]
+__all__ = ["HOOKS", "MCP", "WAIT", "Client", "Confirms", "DoorFact", "Event", "Report", "reach"]
 
 EventKind = Literal["session-start", "turn-start", "tool", "turn-end", "session-end", "wake", "other"]
 """What an event of a client's hooks means to a session."""
@@ -132,6 +132,26 @@ def _unknown(pid: int) -> str:
     return ""
 
 
+def _not_told(command: tuple[str, ...], environ: Mapping[str, str], cwd: str) -> str:
+    del command, environ, cwd
+    return ""
+
+
+def reach(doors: Iterable[DoorFact]) -> tuple[Confirms, bool]:
+    """What is known of a message that comes by these doors (09.16).
+
+    Returns the strongest word that any of them can say, of those that come to the model by themselves, and whether any
+    reaches an idle session.
+    """
+    by_themselves = [door for door in doors if door.name != WAIT.name]
+    said = {door.confirms for door in by_themselves}
+    wakes = any(door.wakes for door in by_themselves)
+    for word in STRENGTH:
+        if word in said:
+            return word, wakes
+    return "nothing", wakes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     """What is known of one program that runs agents.
@@ -144,6 +164,8 @@ class Client:
         modes: its word for a permission mode → the mode of `core.inbound`.
         mode_flags: a word of its command line → the mode; a key that ends in `=` or a blank takes its value through
             `modes`.
+        starts_in: command line, environment and folder → the mode that it starts in where no flag says one; empty: not
+            told.
         events: the client's event name → what it means.
         read: the JSON object that a hook is given → what it says.
         doors: the best first.
@@ -159,6 +181,7 @@ class Client:
     session_variables: tuple[str, ...] = ()
     modes: Mapping[str, str] = field(default_factory=dict[str, str])
     mode_flags: Mapping[str, str] = field(default_factory=dict[str, str])
+    starts_in: Callable[[tuple[str, ...], Mapping[str, str], str], str] = _not_told
     events: Mapping[str, Event] = field(default_factory=dict[str, Event])
     read: Callable[[Mapping[str, object]], Report] = _says_nothing
     doors: tuple[DoorFact, ...] = ()
@@ -169,16 +192,12 @@ class Client:
     @property
     def confirms(self) -> Confirms:
         """The strongest word that any of its doors can say, of those that come to the model by themselves (09.16)."""
-        said = {door.confirms for door in self.doors if door.name != "wait"}
-        for word in STRENGTH:
-            if word in said:
-                return word
-        return "nothing"
+        return reach(self.doors)[0]
 
     @property
     def wakes(self) -> bool:
         """Whether any door reaches an idle session."""
-        return any(door.wakes for door in self.doors if door.name != "wait")
+        return reach(self.doors)[1]
 
     def mode_of(self, word: str) -> str:
         """Its word for a permission mode, as a mode of `core.inbound`; one that is not listed stays as it is."""

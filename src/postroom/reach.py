@@ -93,7 +93,7 @@ async def _why(session: Session, client: Client, fact: DoorFact, *, serving: boo
     match fact.name:
         case "hooks":
             waits = fact.wakes and session.waiters  # the hook that wakes it
-            return "" if waits or session.turn != "unknown" else "no hook of it has told of a turn yet"
+            return "" if waits or session.hooked else "no hook of it has come yet"
         case "mcp":
             return "" if serving else "no MCP server that it started is this session"
         case "wait":

@@ -16,6 +16,7 @@ Weak: the client answers for the person, and one that is set up to fill in forms
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from postroom.core.holds import Hold
+    from postroom.core.message import PermissionClass
     from postroom.session import Session
 
 __all__ = ["DROP", "LET_IN", "SCHEMA", "AskingInside", "Replied"]
@@ -41,7 +43,7 @@ SCHEMA = {
     "properties": {
         "decision": {
             "type": "string",
-            "title": "A held message",
+            "title": "Let this message in?",
             "description": "Let in, this session's agent reads it; dropped, its sender is told.",
             "enum": [LET_IN, DROP],
         },
@@ -141,12 +143,39 @@ def question(hold: Hold, session: Session) -> str:
     begins, more = verdicts.preview(message.text)
     if more:
         begins += f"\n  … and {more:,} characters more: `{present.acting_for(session.name)} held --json`"
-    left = verdicts.left_text(None if hold.expires_at is None else hold.expires_at - session.now())
-    own = session.standing.permission_class
-    lines = [  # some clients show four lines and hide the rest
-        present.one_line(f"From {verdicts.sender_text(message.origin)}, to this session, which is {own}:"),
+    until = "" if hold.expires_at is None else f" until {clock(hold.expires_at, session.now())}"
+    lines = [  # some clients show four lines, and cut a long one
+        present.one_line(f"From {verdicts.named_sender(message.origin)}:"),
         begins,
-        f"Held because {verdicts.CAUSES[hold.cause]}; {left}. Without a choice it stays held.",
-        present.one_line(f"Its id is {message.msg_id}."),
+        f"It waits for you because {why(hold, session)}.",
+        present.one_line(f"Without a choice it stays held{until}. Its id is {message.msg_id}."),
     ]
     return "\n".join(lines)
+
+
+DOES: dict[PermissionClass | None, str] = {
+    "bypassing": "acts without asking anybody",
+    "prompting": "asks before it acts",
+    None: "does not say whether it asks before it acts",
+}
+"""A permission class, or that none is stated, as somebody reads it who does not know the word."""
+
+
+def why(hold: Hold, session: Session) -> str:
+    """Why a message is held, without the words that only the documentation explains."""
+    own = session.standing.permission_class
+    if hold.cause not in ("mode-mismatch", "no-mode-asserted") or own == "unknown":
+        return verdicts.CAUSES[hold.cause]
+    return f"its sender {DOES[hold.message.origin.stated_class]}, and this session {DOES[own]}"
+
+
+def clock(at: int, now: int) -> str:
+    """A time of the near future as the clock of this machine shows it, with the date where that is another day.
+
+    A form stands for as long as nobody answers, and a time that is left would not go on in it.
+
+    Args:
+        at, now: epoch milliseconds.
+    """
+    then, today = time.localtime(at / 1000), time.localtime(now / 1000)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)

@@ -35,12 +35,12 @@ from postroom.core.portion import portion
 from postroom.errors import PostroomError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from postroom.call import Call
     from postroom.client import Client, Event, Report
     from postroom.control import Control
-    from postroom.core.message import Lease, Message, Notice
+    from postroom.core.message import Lease
     from postroom.session import Session
 
 MAX_INJECTED = 10_000
@@ -61,13 +61,6 @@ WOKEN = 2
 
 MOVED = 4
 """The code by which that hook is told that the session ends here: it may go on in another process."""
-
-ANSWER_WITH = (
-    "[Postroom] SendMessage is the tool send_message of Postroom, or in a shell: "
-    'postroom send "FROM" "TEXT" --in-reply-to MSG-ID'
-)
-"""Below messages: the preface calls the tool by its own name, which a client may have for a tool of its own. No text
-can pass for this line: `scrub` marks its first word."""
 
 
 @dataclass(eq=False)
@@ -115,6 +108,7 @@ _attended: WeakKeyDictionary[Session, Attended] = WeakKeyDictionary()
 async def answer(control: Control, call: Call) -> None:
     """Answers `hook CLIENT EVENT` (09.12). Never an error: what goes wrong is a line in the session's log."""
     session = control.session
+    session.hooked = True
     attended = _attended.setdefault(session, Attended())
     try:
         client = load(call.args.client)
@@ -200,6 +194,8 @@ def _learn(session: Session, attended: Attended, event: Event, report: Report) -
         else:
             session.called(report.title)
     match event.kind:
+        case "session-start":
+            session.reported()
         case "turn-start":
             _begin(session, attended, report)
         case "tool" if session.turn == "idle":  # a turn that nobody's prompt began
@@ -281,7 +277,7 @@ def _taken(session: Session, attended: Attended, *, idle: bool) -> tuple[list[Le
         waiting = store.waiting(MAX_LOOKED) if store.waiting_count else []
     if not idle:
         waiting = [message for message in waiting if message.priority != "later"]
-    chosen = portion(waiting, notices, limit=MAX_INJECTED - len(ANSWER_WITH) - 2, told=attended.told)
+    chosen = portion(waiting, notices, limit=MAX_INJECTED - len(envelope.ANSWER_WITH) - 2, told=attended.told)
     if not chosen:
         return None
     leases: list[Lease] = []
@@ -293,15 +289,11 @@ def _taken(session: Session, attended: Attended, *, idle: bool) -> tuple[list[Le
         leases += [session.take(only=message.msg_id, notices=False) for message in chosen.messages]
     messages = [message for lease in leases for message in lease.messages]
     told = [notice for lease in leases for notice in lease.notices]
-    return leases, _text(messages, (*told, *chosen.pointers)), [one.msg_id or "" for one in chosen.pointers]
-
-
-def _text(messages: Sequence[Message], notices: Sequence[Notice]) -> str:
-    """What the model reads: what the system says, then the messages under the preface, and how to answer them."""
-    parts = [envelope.notice_text(notice) for notice in notices]
-    if messages:
-        parts += [envelope.frame(messages), ANSWER_WITH]
-    return "\n\n".join(parts)
+    return (
+        leases,
+        envelope.injected(messages, (*told, *chosen.pointers)),
+        [one.msg_id or "" for one in chosen.pointers],
+    )
 
 
 # ── waking ───────────────────────────────────────────────────────────────────────────────────────

@@ -214,7 +214,7 @@ class Serving:
 
     def _attended(self) -> Session | None:
         """The session of this process, where somebody may sit in front of its client."""
-        from postroom.presence import beside
+        from postroom.lineage import beside
 
         session = None if self._here is None else self._here.session
         if session is None or self._here is None or not beside(self._here.process[0]):
@@ -430,7 +430,8 @@ async def attend(args: Values) -> None:
 
 def present_of(args: Values) -> contextlib.AbstractAsyncContextManager[Present]:
     """The presence of the client that started this process. Raises NoSession, BadUsage."""
-    from postroom.presence import client_process, present, recognised
+    from postroom.lineage import client_process, recognised
+    from postroom.presence import present
     from postroom.state import processes
 
     line = processes.ancestry(os.getpid())

@@ -18,7 +18,7 @@ CLIENT = Client(
             wakes=True,
             during_turn="yes",
             confirms="accepted",
-            needs="It serves on a port (`opencode serve`, or the terminal program with `--port`), and a session was begun.",
+            needs="It serves on a port (`opencode serve`, or the terminal program with `--port`), and a session has had a turn.",
         ),
         MCP,
         WAIT,

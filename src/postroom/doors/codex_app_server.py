@@ -39,8 +39,8 @@ from postroom.doors.codex_threads import (
     Refused,
     Silent,
     home_of,
-    is_open,
     thread_of,
+    why_closed,
 )
 from postroom.state import processes
 
@@ -130,8 +130,8 @@ class AppServerDoor:
         if find_spec("websockets") is None:
             return "the package `websockets` is not installed (it comes with `postroom[mcp]`)"
         thread = thread_of(self._here)
-        if thread and not is_open(self._here, thread):
-            return "its thread is not open in any process"
+        if thread and (closed := why_closed(self._here, thread)):
+            return closed
         try:
             async with asyncio.timeout(RING_SECONDS):
                 (await connected(socket_of(self._here))).close()

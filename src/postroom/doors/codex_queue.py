@@ -8,8 +8,8 @@ a turn. The text comes as the user's own input there, so it stands under the pre
 The program is the very one that the client runs; it gets no shell, and no variable of a session.
 
 How it fails: a thread that no process has open is not ready, since its queue would keep the text for ever; nor is one
-that has had no turn yet, which Codex does not know by then. Until the request is written everything is `failed`; then
-an error is `failed` and silence `unknown`.
+whose windows have closed, since its turn would run unseen; nor one that has had no turn yet, which Codex does not know by
+then. Until the request is written everything is `failed`; then an error is `failed` and silence `unknown`.
 
 Weak: a person can pause the queue, or delete from it, and nobody tells.
 """
@@ -33,8 +33,8 @@ from postroom.doors.codex_threads import (
     Refused,
     Silent,
     home_of,
-    is_open,
     thread_of,
+    why_closed,
 )
 from postroom.state import processes
 
@@ -61,7 +61,10 @@ def program_of(here: Attended) -> str:
     running = processes.executable_of(here.process[0])
     if os.path.basename(running).startswith("codex") and os.access(running, os.X_OK):
         return running
-    path = here.variable("PATH") or here.environ.get("PATH", "")
+    places = (here.variable("PATH") or here.environ.get("PATH", "")).split(os.pathsep)
+    path = os.pathsep.join(
+        place for place in places if os.path.isabs(place)
+    )  # never what lies in the project
     return shutil.which("codex", path=path) or ""
 
 
@@ -110,7 +113,7 @@ class QueueDoor:
         thread = thread_of(self._here)
         if not thread:
             return "it is not known which of its threads this is"
-        return "" if is_open(self._here, thread) else "its thread is not open in any process"
+        return why_closed(self._here, thread)
 
     async def ring(self, text: str, msg_ids: Sequence[str], stated: PermissionClass | None) -> Rang:
         """See the port."""

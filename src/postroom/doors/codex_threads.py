@@ -8,7 +8,9 @@ It reads files and locks and changes nothing. `Asking` speaks the app-server's J
 How it fails: what cannot be read is empty or False. `Refused` is the server's own error; `Silent` means that no
 answer came, or none that could be read.
 
-Weak: the protocol is Codex's own and marked experimental there. What is used of it was seen in 0.171.0.
+Weak: the protocol is Codex's own and marked experimental there. What is used of it was seen in 0.171.0. Which window shows
+which thread is told by nothing: while one of several is open, the threads of all count as shown. Somebody who steers a
+Codex from elsewhere is no window.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ __all__ = [
     "home_of",
     "is_open",
     "thread_of",
+    "why_closed",
+    "windows",
 ]
 
 MAX_INPUT = 1_048_576
@@ -45,6 +49,12 @@ MAX_ANSWER = 16_777_216
 """Bytes of one line from its server: it repeats what was put into its queue, each character as six at most."""
 
 LOCKS = "thread-writer-locks"
+
+LISTENS = 0x10000
+"""The kernel's mark, in `/proc/net/unix`, of a socket that listens."""
+
+CONNECTED = "03"
+"""Its word there for a connection."""
 
 _THREAD = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 _VERSION = re.compile(r"/(\d{1,6})\.(\d{1,6})\.(\d{1,6})").search
@@ -96,6 +106,29 @@ def is_open(here: Attended, thread: str) -> bool:
     except OSError:
         return False
     return f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino} " in locks
+
+
+def windows(pid: int) -> int | None:
+    """How many programs are connected to the Unix socket on which a Codex server listens; None where it listens on none.
+
+    Its own protocol does not tell: a thread whose window has closed looks there like an idle one for about two minutes.
+    """
+    inodes = {name[8:-1] for name in processes.open_files(pid) if name.startswith("socket:[")}
+    try:
+        with open(f"{processes.PROC}/{pid}/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            rows = [row.split(maxsplit=7) for row in file.read().splitlines()[1:]]
+    except OSError:
+        return None
+    own = [(row[3], row[5], row[7]) for row in rows if len(row) == 8 and row[6] in inodes]
+    paths = {path for flags, _, path in own if int(flags, 16) & LISTENS}
+    return sum(state == CONNECTED and path in paths for _, state, path in own) if paths else None
+
+
+def why_closed(here: Attended, thread: str) -> str:
+    """Why nothing that is brought to a thread would be seen: no process has it open, or no window; empty: it would be."""
+    if not is_open(here, thread):
+        return "its thread is not open in any process"
+    return "no window shows it any more" if windows(here.process[0]) == 0 else ""
 
 
 class Wire(Protocol):

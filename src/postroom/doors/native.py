@@ -5,7 +5,8 @@ socket of this process among the client's own: only there, and only to the proce
 later what it made of a message. That socket is made with the first ring and published to nobody.
 
 The envelope says `postroom` and the class that the senders state, and has no address: the text says itself whom each
-message comes from and how it is answered. The client judges it again, by its own setting and its own person:
+message comes from and how it is answered. Its first line names the senders, since it is what a client shows of a message
+that it holds. The client judges it again, by its own setting and its own person:
 
     held                        the senders are told so
     delivered, after held       the senders are told so
@@ -50,6 +51,9 @@ __all__ = ["NativeDoor", "door"]
 ROOM_BYTES = 65_536
 """Text of one ring: what a model reads at once. The inbox takes sixteen times as much."""
 
+MOST_NAMED = 3
+"""Senders that the first line names; a client shows less of a longer one."""
+
 REMEMBERED = 500
 """Rings of which a receipt may still come; older ones are out of mind there too (facts B6)."""
 
@@ -60,6 +64,9 @@ MODES: dict[str, str] = {"bypassing": "bypass", "prompting": "prompting"}
 
 BACK = frozenset(("dropped", "refused", "expired", "misaddressed"))
 """Receipts that say that the client has a message no more."""
+
+SOMEBODY = "somebody who cannot be answered"
+"""A sender without an address, or one that is not verified: its name is a claim, and stands in its block."""
 
 NOBODY = (
     "This is only Postroom's way in, and nobody reads here. To answer, use the tool send_message of Postroom."
@@ -119,6 +126,7 @@ class NativeDoor:
             return Rang("failed", found)
         assert self._neighbour is not None
         own = self._listening()
+        text = f"{self._from(msg_ids)}{text}"
         ring = str(uuid.uuid4())
         content = envelope.wire_form(
             text, address=None, name=NAME, mode=MODES[stated] if stated is not None else None
@@ -286,6 +294,20 @@ class NativeDoor:
 
     def count(self, what: str) -> None:
         """Ended connections and skipped frames are counted by nobody here."""
+
+    def _from(self, msg_ids: Sequence[str]) -> str:
+        """The first line: who wrote the messages; empty where none is there any more."""
+        session = self._here.session
+        if session is None or not msg_ids:
+            return ""
+        with session.reading() as store:
+            found = [message for msg_id in msg_ids for message in store.find(msg_id)]
+        names = list(dict.fromkeys(envelope.shown_from(each.origin) or SOMEBODY for each in found))
+        if not names:
+            return ""
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        *before, last = names[:MOST_NAMED] + more
+        return f"[Postroom] From {', '.join(before)}{' and ' if before else ''}{last}.\n\n"
 
     def _is_client(self, pid: int, start: str) -> bool:
         found = self._found()

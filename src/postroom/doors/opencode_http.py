@@ -12,16 +12,23 @@ How it fails: an address that has no meaning there is answered by opencode with 
 answer that belongs to a request counts. What was written and not answered is looked for in the session; if it is not
 there either, the outcome is `unknown`.
 
-Weak: which session is meant is known where a hook or a call said so; else it is the newest of this folder that is no
-subagent's, and two opencodes in one folder share their sessions.
+Which session is meant is known where a hook or a call said so. Else it is the newest of this folder that is no
+subagent's and that was used since the process started: an older one is on the disk, and on no screen. Until then the door
+is not there.
+
+Weak: two opencodes in one folder share their sessions, so that what is used in one counts as used in the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import http.client
 import json
+import os
+import socket
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
@@ -59,6 +66,10 @@ HERE = {"0100007F": "127.0.0.1", "00000000": "127.0.0.1"} | dict.fromkeys(
     ("0" * 32, "00000000000000000000000001000000"), "::1"
 )
 """Addresses of `/proc/net/tcp` and `tcp6` at which a process can be reached from this machine, and how."""
+
+
+NO_TURN = "no session in it has had a turn yet"
+"""Said of an opencode that has just started."""
 
 
 class Unreached(OSError):
@@ -135,7 +146,7 @@ class HttpDoor:
         place = self._place()
         if isinstance(place, str):
             return place
-        return "" if self._session(place) else "no session has been started in it"
+        return "" if self._session(place) else NO_TURN
 
     def _place(self) -> tuple[str, int] | str:
         """Where it answers as opencode does; else why not."""
@@ -167,12 +178,14 @@ class HttpDoor:
             for each in (cast("list[object]", listed) if isinstance(listed, list) else ())
             if isinstance(each, dict)
         ]
+        began = (processes.began_at(self._here.process[1]) or 0.0) * 1000
         fit = [
             (_updated(each), session)
             for each in sessions
             if not each.get("parentID")
             and each.get("directory") == self._here.cwd
             and isinstance(session := each.get("id"), str)
+            and _updated(each) >= began
         ]
         return max(fit)[1] if fit else ""
 
@@ -185,7 +198,7 @@ class HttpDoor:
         except (OSError, ReadTimeout, http.client.HTTPException) as error:
             return Rang("failed", type(error).__name__)
         if not session:
-            return Rang("failed", "no session has been started in it")
+            return Rang("failed", NO_TURN)
         path = f"/session/{quote(session, safe='')}"
         part = {"parts": [{"type": "text", "text": text}]}
         for way, body, seconds in (
@@ -249,11 +262,22 @@ class HttpDoor:
                 data = json.dumps(body).encode()
                 headers["Content-Type"] = "application/json"
             connection.request(method, path, body=data, headers=headers)
+            # The socket's own limit is one for each byte: an answer that drips would never end.
+            over = threading.Event()
+            timer = threading.Timer(seconds, _cut, (connection.sock, over))
+            timer.daemon = True
+            timer.start()
             try:
                 response = connection.getresponse()
                 content = response.read(MAX_ANSWER)
-            except TimeoutError:
-                raise ReadTimeout from None
+            except (OSError, http.client.HTTPException) as error:
+                if over.is_set() or isinstance(error, TimeoutError):
+                    raise ReadTimeout from None
+                raise
+            finally:
+                timer.cancel()
+            if over.is_set():
+                raise ReadTimeout
         finally:
             connection.close()
         kind = response.headers.get("Content-Type", "")
@@ -267,7 +291,15 @@ class HttpDoor:
         if not password:
             return {}
         user = self._here.variable("OPENCODE_SERVER_USERNAME") or "opencode"
-        return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+        # As the bytes with which it was started, whatever they are.
+        return {"Authorization": f"Basic {base64.b64encode(os.fsencode(f'{user}:{password}')).decode()}"}
+
+
+def _cut(sock: socket.socket, over: threading.Event) -> None:
+    """Ends a connection whose time is up, whoever reads from it."""
+    over.set()
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _updated(session: dict[str, Any]) -> float:
