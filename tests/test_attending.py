@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from postroom import Receipt, Session
+from postroom import Receipt, Session, attending
 from postroom.errors import StoreFailed
+from tests.doorsteps import until
 from tests.room import DurableStore, Room, states, texts
 from tests.transports.ends import run, turns
 
@@ -139,6 +140,47 @@ def test_turns_are_shown_as_the_client_reports_them() -> None:
             assert bob.record.status == "waiting"
             assert [row.state for row in alice.listing().rows] == ["idle"]  # published a moment later
             bob.ended_turn()
+
+    run(work())
+
+
+@pytest.mark.rule("09.16")
+def test_what_is_known_of_a_message_to_it_is_shown_a_moment_later_and_only_where_it_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attending, "SHOWN_SECONDS", 0.0)
+
+    async def work() -> None:
+        room = Room()
+        async with room.open("alice") as alice, room.open("bob") as bob:
+            before = bob.record
+            bob.reached(before.confirms, before.wakes)
+            bob.sat_before(before.kind)
+            assert bob.record is before
+            bob.reached("written", False)
+            bob.sat_before("interactive")
+
+            def shown() -> list[tuple[str, bool, str]]:
+                return [(row.confirms, row.wakes, row.presence) for row in alice.listing().rows]
+
+            assert shown() == [("consumed", True, "headless")]
+            await until(lambda: shown() == [("written", False, "interactive")])
+
+    run(work())
+
+
+@pytest.mark.rule("12.21")
+def test_whoever_rings_doors_hears_of_what_the_client_reports() -> None:
+    async def work() -> None:
+        room = Room()
+        async with room.open("bob") as bob:
+            for report in (bob.reported, bob.ended_turn):
+                before = bob.reports
+                heard = asyncio.ensure_future(bob.heard(10))
+                await asyncio.sleep(0)
+                report()
+                assert await heard
+                assert bob.reports == before + 1
 
     run(work())
 

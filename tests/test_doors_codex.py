@@ -12,17 +12,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from postroom.clients import load
 from postroom.core.envelope import PREFACE
 from postroom.doors import Rang, codex_app_server, codex_queue, codex_threads
 from postroom.doors.codex_app_server import CONTEXT_BYTES, AppServerDoor, sentence, socket_of
 from postroom.doors.codex_queue import QueueDoor, program_of
-from postroom.doors.codex_threads import MAX_INPUT, home_of, is_open, thread_of
+from postroom.doors.codex_threads import MAX_INPUT, home_of, is_open, thread_of, why_closed, windows
+from postroom.lineage import kind_of
+from postroom.state import processes
+from tests.desk import wait_until
 from tests.doorsteps import PARTIES, Here, here_of, recorded
 
 TEXT = f'{PREFACE}\n\n<cross-session-message from="alice" msg-id="m-1">\nhello\n</cross-session-message>'
@@ -93,6 +97,54 @@ def ring(here: Here, text: str = TEXT, ids: tuple[str, ...] = ("m-1",)) -> Rang:
 def why_not(here: Here) -> str:
     """Whether the server's door is there."""
     return asyncio.run(AppServerDoor(here).ready())
+
+
+def answers(value: object) -> Callable[[object], object]:
+    """A function that has one answer."""
+
+    def answer(what: object) -> object:
+        del what
+        return value
+
+    return answer
+
+
+# ── its windows ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("09.3")
+def test_a_thread_whose_windows_have_closed_is_not_there_though_its_server_holds_it_still(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(home, windows=2) as codex:
+        here = codex.here()
+        assert windows(codex.pid) == 2
+        assert why_not(here) == why_closed(here, codex.threads[0]) == ""
+        assert codex.process.stdin is not None
+        codex.process.stdin.write("close\n")
+        codex.process.stdin.flush()
+        while "closed" not in codex.line():
+            pass
+        wait_until(lambda: windows(codex.pid) == 0)
+        assert is_open(here, codex.threads[0])
+        monkeypatch.setattr(codex_queue, "program_of", answers("codex"))
+        for door in (AppServerDoor(here), QueueDoor(here)):
+            assert asyncio.run(door.ready()) == "no window shows it any more"
+
+
+@pytest.mark.rule("09.3")
+def test_of_a_process_that_listens_on_no_unix_socket_the_windows_are_not_known() -> None:
+    assert windows(os.getpid()) is None
+    assert windows(0) is None
+
+
+@pytest.mark.parametrize(("count", "kind"), [(None, "interactive"), (2, "interactive"), (0, "headless")])
+def test_a_server_without_a_window_has_nobody_in_front_of_it(
+    monkeypatch: pytest.MonkeyPatch, count: int | None, kind: str
+) -> None:
+    monkeypatch.setattr(processes, "command_of", answers(("codex", "app-server")))
+    monkeypatch.setattr(codex_threads, "windows", answers(count))
+    assert kind_of(load("codex"), 1) == kind
 
 
 # ── the app-server ───────────────────────────────────────────────────────────────────────────────

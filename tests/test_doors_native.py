@@ -92,12 +92,13 @@ def test_the_inbox_gets_a_canonical_envelope_that_states_the_senders_class(home:
         room = Room()
         with claude(home, "agent") as peer:
             async with room.open("alice") as alice, room.open("bob") as bob:
-                text = acting.text_of((), ())
+                text = envelope.injected((), ())
+                ref = alice.ref
                 async with ringing(peer, bob):
                     msg_id = await sent(alice)
                     frame = await line_of(peer)
                     await until(lambda: not bob.store.unread)
-                    text = acting.text_of(_found(bob, msg_id), ())
+                    text = envelope.injected(_found(bob, msg_id), ())
                 assert rings(bob, msg_id) == ["native: begun", "native: written"]
                 assert states(bob, msg_id)[-2:] == ["passed", "rang"]
         said = envelope.parse_wire(frame["message"]["content"])
@@ -107,10 +108,43 @@ def test_the_inbox_gets_a_canonical_envelope_that_states_the_senders_class(home:
             "prompting",
             frame["from"],
         )
-        assert said.body == envelope.escape_body(text)
-        assert said.body.startswith(envelope.PREFACE)
+        first, _, rest = said.body.partition("\n\n")  # what a client shows of what it holds
+        assert first == f"[Postroom] From alice [{ref}]."
+        assert rest == envelope.escape_body(text)
+        assert rest.startswith(envelope.PREFACE)
         assert frame["from"] == f"uds:{home}/run/cc-socks/{os.getpid()}.sock"
         assert uuid.UUID(frame["msg_id"])
+
+    run(case())
+
+
+@pytest.mark.rule("09.2")
+def test_the_first_line_names_whoever_wrote_and_few_of_many(home: Path) -> None:
+    """It is all that a client shows of what it holds."""
+
+    async def case() -> None:
+        room = Room()
+        with claude(home, "agent") as peer:
+            async with room.open("bob") as bob:
+                door = NativeDoor(here_for(peer, bob), lambda ids, why: None)
+                ids: list[str] = []
+                refs: dict[str, str] = {}
+                for name in ("one", "two", "three", "four"):
+                    async with room.open(name) as writer:
+                        refs[name] = f"{name} [{writer.ref}]"
+                        for text in ("a", "b"):
+                            answer = await writer.send("bob", text, summary="s")
+                            assert isinstance(answer, Receipt)
+                            ids.append(answer.msg_id)
+
+                def first(count: int) -> str:
+                    return door._from(ids[:count])  # pyright: ignore[reportPrivateUsage]
+
+                one, two, three = (refs[name] for name in ("one", "two", "three"))
+                assert first(2) == f"[Postroom] From {one}.\n\n"
+                assert first(4) == f"[Postroom] From {one} and {two}.\n\n"
+                assert first(8) == f"[Postroom] From {one}, {two}, {three} and 1 more.\n\n"
+                assert first(0) == door._from(["gone"]) == ""  # pyright: ignore[reportPrivateUsage]
 
     run(case())
 

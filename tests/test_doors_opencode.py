@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from postroom.core.envelope import PREFACE
 from postroom.doors import Rang, opencode_http
-from postroom.doors.opencode_http import Answer, HttpDoor, listening, parse_table
+from postroom.doors.opencode_http import NO_TURN, Answer, HttpDoor, listening, parse_table
 from tests.doorsteps import PARTIES, Here, here_of, recorded
 
 TEXT = f'{PREFACE}\n\n<cross-session-message from="alice" msg-id="m-1">\nhällo\n</cross-session-message>'
@@ -105,11 +106,12 @@ def test_its_password_is_read_from_the_process_and_shown_to_it_alone() -> None:
 @pytest.mark.rule("09.4")
 @pytest.mark.parametrize("careless", [False, True])
 def test_of_several_sessions_the_newest_of_this_folder_is_meant_that_is_no_subagents(careless: bool) -> None:
+    later = time.time() * 1000 + 60_000
     sessions = [
-        {"id": "ses_old", "time": {"updated": 1}},
-        {"id": "ses_new", "time": {"updated": 3}},
-        {"id": "ses_child", "time": {"updated": 9}, "parentID": "ses_new"},
-        {"id": "ses_other", "time": {"updated": 8}, "directory": "/elsewhere"},
+        {"id": "ses_old", "time": {"updated": later + 1}},
+        {"id": "ses_new", "time": {"updated": later + 3}},
+        {"id": "ses_child", "time": {"updated": later + 9}, "parentID": "ses_new"},
+        {"id": "ses_other", "time": {"updated": later + 8}, "directory": "/elsewhere"},
         {"id": "ses_timeless", "time": None},
     ]
     with server(sessions=sessions, careless=careless) as opencode:
@@ -117,8 +119,18 @@ def test_of_several_sessions_the_newest_of_this_folder_is_meant_that_is_no_subag
         assert opencode.line()["session"] == "ses_new"
         assert ring(opencode.here(conversation="ses_old")) == Rang("accepted")
         assert opencode.line()["session"] == "ses_old"
-        assert why_not(opencode.here(conversation="ses_gone")) == "no session has been started in it"
-        assert ring(opencode.here(cwd="/nowhere")) == Rang("failed", "no session has been started in it")
+        assert why_not(opencode.here(conversation="ses_gone")) == NO_TURN
+        assert ring(opencode.here(cwd="/nowhere")) == Rang("failed", NO_TURN)
+
+
+@pytest.mark.rule("09.4")
+def test_a_session_that_was_last_used_before_it_started_is_on_no_screen_and_gets_nothing() -> None:
+    before = time.time() * 1000 - 60_000
+    with server(sessions=[{"id": "ses_old", "time": {"updated": before}}]) as opencode:
+        assert why_not(opencode.here()) == NO_TURN
+        assert ring(opencode.here()) == Rang("failed", NO_TURN)
+        # Unless it is known to be the one.
+        assert ring(opencode.here(conversation="ses_old")) == Rang("accepted")
 
 
 @pytest.mark.rule("09.4")
@@ -188,7 +200,7 @@ def test_what_has_gone_between_the_look_and_the_ring_has_nothing_of_it(
 
     asked = HttpDoor._ask  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(HttpDoor, "_ask", answers)
-    seen = Answer(200, [SESSION])
+    seen = Answer(200, [{**SESSION, "time": {"updated": time.time() * 1000}}])
     assert ring(here) == Rang("failed", "ConnectionRefusedError")
 
 

@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 
 from postroom import Session, clients
+from postroom.client import HOOKS, MCP, WAIT
 from postroom.core import ringing as ladder
-from postroom.core.envelope import PREFACE
+from postroom.core.envelope import ANSWER_WITH, PREFACE, SYSTEM, injected
 from postroom.core.message import Lease, Notice, Receipt
 from postroom.core.settings import DEFAULTS, InboundSetting
 from postroom.doors import DOORS, Rang
 from postroom.doors import ringing as acting
-from postroom.doors.ringing import SYSTEM, Ringer, stated_by, text_of
+from postroom.doors.ringing import Ringer, stated_by
 from postroom.errors import StoreFailed
-from tests.doorsteps import Doors, Here, Played, fact, ringing, rings, until
+from tests.doorsteps import TWO_DOORS, Doors, Here, Played, fact, ringing, rings, until
 from tests.room import DurableStore, Room, states, texts
 
 
@@ -213,9 +214,10 @@ def test_as_long_as_somebody_waits_it_is_theirs() -> None:
         room, native = Room(), Played("native")
         async with room.open("alice") as alice, room.open("bob") as bob, ringing(bob, Doors(native)):
             bob._activity.waiters = 1  # pyright: ignore[reportPrivateUsage]
+            await until(lambda: native.looks)
             await sent(alice)
             await steps()
-            assert not native.looks
+            assert native.looks == 1
             bob._activity.waiters = 0  # pyright: ignore[reportPrivateUsage]
             bob.ended_turn()
             await until(lambda: native.rings)
@@ -229,9 +231,10 @@ def test_in_a_turn_it_is_left_to_the_hooks_and_at_its_end_a_door_wakes() -> None
         room, native = Room(), Played("native")
         async with room.open("alice") as alice, room.open("bob") as bob, ringing(bob, Doors(native)):
             bob.began_turn()
+            await until(lambda: native.looks)
             await sent(alice)
             await steps()
-            assert not native.looks
+            assert native.looks == 1
             bob.ended_turn()
             await until(lambda: not bob.store.unread)
             assert len(native.rings) == 1
@@ -289,9 +292,9 @@ def test_while_nothing_waits_no_door_is_looked_at_and_no_time_is_set() -> None:
         ):
             await sent(alice)
             await until(lambda: not bob.store.unread)
-            assert native.looks == 1
+            assert native.looks == 2  # at the start, and for the message
             await steps()
-            assert native.looks == 1
+            assert native.looks == 2
             assert await ringer._looked(bob) is None  # pyright: ignore[reportPrivateUsage]
 
     run(case())
@@ -308,7 +311,7 @@ def test_a_door_that_is_not_there_is_said_once_and_looked_at_ever_more_seldom() 
             ringing(bob, Doors(native), doors=ONLY_NATIVE) as ringer,
         ):
             msg_id = await sent(alice)
-            await until(lambda: native.looks == 1)
+            await until(lambda: native.looks == 2)
             rests: list[float] = []
             for _ in range(4):
                 rest = await ringer._looked(bob)  # pyright: ignore[reportPrivateUsage]
@@ -317,7 +320,7 @@ def test_a_door_that_is_not_there_is_said_once_and_looked_at_ever_more_seldom() 
                 room.now += round(rest * 1000)
                 await ringer._looked(bob)  # pyright: ignore[reportPrivateUsage]
             assert rests == [1.0, 2.0, 4.0, 8.0]
-            assert native.looks == 5
+            assert native.looks == 6
             assert rings(bob, msg_id) == ["native: not there, it does not listen"]
             native.why_not = ""
             bob.ended_turn()  # the turn is known now: what was not there may be there
@@ -339,6 +342,78 @@ def test_a_door_that_throws_when_it_is_looked_at_is_not_there() -> None:
             msg_id = await sent(alice)
             await until(lambda: not bob.store.unread)
             assert rings(bob, msg_id)[0] == "native: not there, it could not be looked at (ValueError)"
+
+    run(case())
+
+
+@pytest.mark.rule("09.16")
+def test_what_is_known_of_a_message_follows_the_doors_that_are_there() -> None:
+    """As they are looked at: when the session opens, after a turn, and when one is tried."""
+
+    async def case() -> None:
+        room, native = Room(), Played("native")
+        native.why_not = "it does not listen"
+        shown: list[tuple[str, bool]] = []
+
+        def row() -> tuple[str, bool]:
+            return bob.record.confirms, bob.record.wakes
+
+        async with room.open("alice") as alice, room.open("bob") as bob:
+            assert row() == ("consumed", True)
+            client = replace(TWO_DOORS, doors=(*ONLY_NATIVE, MCP, WAIT))
+            ringer = Ringer(
+                Here(bob, client), load_door=Doors(native).load, looked=lambda: shown.append(row())
+            )
+            task = asyncio.ensure_future(ringer.run())
+            await until(lambda: row() == ("consumed", False))
+            native.why_not = ""
+            await steps()
+            assert native.looks == 1  # nobody looks again and again
+            bob.ended_turn()
+            await until(lambda: row() == ("consumed", True))
+            native.outcomes = [Rang("failed", "it has gone")]
+            msg_id = await sent(alice)
+            await until(lambda: rings(bob, msg_id))
+            await until(lambda: row() == ("consumed", False))
+            bob.reported()
+            await until(lambda: row() == ("consumed", True))
+            assert shown[-1] == row()
+            task.cancel()
+
+    run(case())
+
+
+@pytest.mark.rule("09.16")
+def test_a_process_that_serves_no_tools_confirms_what_its_doors_and_hooks_can() -> None:
+    async def case() -> None:
+        room, native = Room(), Played("native")
+        async with room.open("bob") as bob:
+            for doors, serving, confirms in (
+                ((fact("native"), MCP), False, "accepted"),
+                ((fact("native"), MCP), True, "consumed"),
+                ((HOOKS, fact("native"), MCP), False, "consumed"),
+            ):
+                client = replace(TWO_DOORS, doors=doors)
+                ringer = Ringer(Here(bob, client), load_door=Doors(native).load, serving=serving)
+                await ringer._look(bob)  # pyright: ignore[reportPrivateUsage]
+                assert bob.record.confirms == confirms
+
+    run(case())
+
+
+def test_a_door_that_never_says_whether_it_is_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting, "DOOR_SECONDS", 0.0)
+
+    class Mute(Played):
+        async def ready(self) -> str:
+            self.looks += 1
+            await asyncio.Event().wait()
+            return ""
+
+    async def case() -> None:
+        room, native = Room(), Mute("native")
+        async with room.open("bob") as bob, ringing(bob, Doors(native), doors=ONLY_NATIVE):
+            await until(lambda: native.looks and not bob.record.wakes)
 
     run(case())
 
@@ -375,11 +450,11 @@ def test_several_messages_share_one_ring_as_far_as_they_fit() -> None:
         room, native = Room(), Played("native")
         async with room.open("alice") as alice, room.open("bob") as bob:
             ids = [await sent(alice, f"message {number} {'x' * 500}") for number in range(5)]
-            native.room = 3 * len(text_of(bob.peek()[:1], ()))
+            native.room = 3 * len(injected(bob.peek()[:1], ()))
             async with ringing(bob, Doors(native)):
                 await until(lambda: not bob.store.unread)
             assert native.ids == [tuple(ids[:3]), tuple(ids[3:])]
-            assert native.rings[0][0].count("[Postroom]") == 1
+            assert native.rings[0][0].count(PREFACE) == 1
 
     run(case())
 
@@ -429,7 +504,8 @@ def test_what_a_door_hands_over_begins_with_a_sentence_of_ours(text: str) -> Non
             await until(lambda: not bob.store.unread)
             handed = native.rings[0][0]
             assert handed.startswith(PREFACE)
-            assert handed.count("[Postroom]") == 1
+            assert handed.endswith(ANSWER_WITH)
+            assert handed.count("[Postroom]") == 2
 
     run(case())
 
@@ -458,8 +534,8 @@ def test_notices_are_handed_over_too_and_alone_stand_under_a_sentence_of_their_o
 
 def test_a_text_of_messages_and_notices_has_one_preface() -> None:
     notice = Notice(kind="idle", at=0, about="alice")
-    assert text_of((), ()) == ""
-    assert text_of((), (notice,)).startswith(f"{SYSTEM}\n\n<delivery-notice ")
+    assert injected((), ()) == ""
+    assert injected((), (notice,)).startswith(f"{SYSTEM}\n\n<delivery-notice ")
 
 
 # ── what the client has no more ──────────────────────────────────────────────────────────────────

@@ -9,8 +9,10 @@ what this server is like; what it leaves out is as recorded:
     agent       the `userAgent`, with the version
     turn        what happens to `turn/start`: "accepted", "refused", "silent", "gone" (the connection ends)
     socket      where it listens, in place of Codex's own place
+    windows     how many windows are connected to it; one by default
 
-It prints {"pid", "socket", "threads"} once it listens, then each request as it came. It ends with its standard input.
+It prints {"pid", "socket", "threads"} once it listens, then each request as it came. A line `close` on its standard input
+closes the windows, and it prints {"closed"}. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ import fcntl
 import json
 import os
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from websockets.asyncio.client import unix_connect
 from websockets.asyncio.server import ServerConnection, unix_serve
 
 RECORDED = Path(__file__).parents[1] / "recorded/codex/app-server.json"
@@ -105,9 +109,14 @@ async def main(home: Path, like: dict[str, Any]) -> None:
         held.append(fd)
     path = like.get("socket") or str(home / "app-server-control/app-server-control.sock")
     Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    async with unix_serve(server.serve, path):
+    async with unix_serve(server.serve, path), AsyncExitStack() as windows:
+        for _ in range(like.get("windows", 1)):
+            await windows.enter_async_context(unix_connect(path, "ws://localhost/"))
         say({"pid": os.getpid(), "socket": path, "threads": list(server.threads)})
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        while line := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+            if line == "close\n":
+                await windows.aclose()
+                say({"closed": True})
     for fd in held:
         os.close(fd)
 

@@ -4,7 +4,7 @@ usage: opencode_server.py [JSON]
 
 Its password is in OPENCODE_SERVER_PASSWORD, as opencode's. JSON says what it is like; what it leaves out is as recorded:
 
-    sessions    [{"id", …}]: fields that differ from the recorded session; one by default
+    sessions    [{"id", …}]: fields that differ from the recorded session, which was used just now; one by default
     async       "accepted", "absent" (an older version: its page), "missing" (404 without JSON), "silent" (it has the
                 text and says nothing), "deaf" (it has not and says nothing), "error"
     message     "accepted", "slow" (it answers when the turn is over, which is never)
@@ -23,6 +23,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def recorded(beginning: str, status: int) -> dict[str, Any]:
     return next(each for each in RECORDED if each["ask"].startswith(beginning) and each["status"] == status)
 
 
-SESSION = recorded("POST /session", 200)["answer"]
+SESSION = recorded("POST /session", 200)["answer"] | {"time": {"updated": time.time() * 1000}}
 SESSIONS = {each["id"]: {**SESSION, **each} for each in LIKE.get("sessions", [{"id": SESSION["id"]}])}
 MESSAGES: dict[str, list[dict[str, Any]]] = {}
 PAGE = next(each for each in RECORDED if each["type"] == "text/html")
@@ -77,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def admitted(self) -> bool:
         """Whether the password was shown, where there is one; answers where it was not."""
-        wanted = f"Basic {base64.b64encode(f'opencode:{PASSWORD}'.encode()).decode()}"
+        wanted = f"Basic {base64.b64encode(os.fsencode(f'opencode:{PASSWORD}')).decode()}"
         if PASSWORD and self.headers.get("Authorization") != wanted:
             self.reply(401)
             return False

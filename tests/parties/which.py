@@ -11,7 +11,7 @@ import sys
 
 from postroom import hook
 from postroom.clients import load
-from postroom.presence import client_process, find
+from postroom.lineage import client_process, find
 from postroom.state import processes
 from postroom.state.roster import Roster
 
