@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from postroom import hook, presence
+from postroom import hook, lineage
 from postroom.clients import CLIENTS, load
 from postroom.core.inbound import MODES as CLASSED
 from postroom.state.record import CLIENT_FILE, MAX_ID, TALK_FILE, is_session_id
@@ -149,7 +149,7 @@ def test_the_short_way_knows_the_clients_as_their_files_do() -> None:
         client.name: client.pid_variable for client in clients if client.pid_variable
     } == hook.PID_VARIABLES
     assert tuple(client.name for client in clients if client.threads) == hook.THREADS
-    assert set(hook.BETWEEN) == presence.SHELLS | presence.LAUNCHERS
+    assert set(hook.BETWEEN) == lineage.SHELLS | lineage.LAUNCHERS
     waking = {event.name for client in clients for event in client.events.values() if event.kind == "wake"}
     assert waking == {hook.WAKE}
 

@@ -128,9 +128,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("transport", "transports", "transports.uds"),
     ),
     "doors.ringing": ("client", "core.*", "errors", "doors", "session"),
+    "lineage": ("client", "clients", "doors.*", "core.*", "state.*"),
     "presence": (
-        *("ask", "opening", "session", "standing", "client", "clients", "neighbour", "neighbours", "doors.*"),
-        *("core.*", "errors", "state.*"),
+        *("ask", "opening", "session", "standing", "call", "control", "lineage", "client", "clients"),
+        *("neighbour", "neighbours", "doors.*", "core.*", "errors", "state.*"),
     ),
     "clients": ("clients.*", "client", "errors"),
     "clients.dialect": ("client",),
@@ -140,7 +141,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "clients.lodging": ("ask", "core.*", "door", "errors", "session", "tools"),
     "clients.mcp": (
         *("arguments", "clients", "clients.asking", "clients.lodging", "clients.stdio", "core.*", "errors"),
-        *("presence", "present", "session", "state.processes", "tools"),
+        *("lineage", "presence", "present", "session", "state.processes", "tools"),
     ),
     "clients.*": (
         *("session", "control", "call", "ask", "client", "clients", "core.*", "errors", "clients.hooks"),

@@ -10,17 +10,22 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from postroom import presence
+from postroom import lineage, presence
 from postroom.clients import load
+from postroom.opening import Opened
 from postroom.state import processes
 from postroom.state.roster import Roster
 from tests.desk import COMMAND, SECONDS, Desk, running, wait_until
+from tests.doorsteps import until
 from tests.programs import Program, program
+from tests.room import Room
 from tests.strangers import private_desk
 
 
@@ -171,7 +176,7 @@ def test_inside_open_the_session_that_is_there_is_attached_to(desk: Desk, wrappe
         roster = Roster(str(Path(desk.environ["POSTROOM_HOME"])))
         pid = int(ready.read_text())
         line = ((os.getpid(), "me"), *processes.ancestry(pid))
-        found = presence.find(roster, load("codex"), line)
+        found = lineage.find(roster, load("codex"), line)
         assert found == rows(desk)[0]["session_id"]
     finally:
         outer.communicate(b"\n", timeout=SECONDS)
@@ -211,9 +216,9 @@ def test_a_client_that_another_ones_agent_started_is_not_in_its_session(desk: De
         wait_until(lambda: processes.name_of(nested) == "sleep")
         inner = ((os.getpid(), "me"), (nested, processes.start_of(nested) or ""), (claude.pid, claude.start))
         # Nothing but a shell lies between a hook of its own and the client; a program of another name does here.
-        assert presence.find(roster, load("codex"), inner) is None
+        assert lineage.find(roster, load("codex"), inner) is None
         own = ((os.getpid(), "me"), (claude.pid, claude.start))
-        assert presence.find(roster, load("claude-code"), own) == mine
+        assert lineage.find(roster, load("claude-code"), own) == mine
         claude.kill()
         assert ended(child) == 0
         with contextlib.suppress(ProcessLookupError):
@@ -294,26 +299,24 @@ def test_the_mode_that_a_command_line_asks_for(client: str, words: tuple[str, ..
 def test_a_client_is_recognised_by_its_variables_or_its_program_and_else_is_any(desk: Desk) -> None:
     with program("gemini", desk) as gemini, program("unheard-of", desk) as other:
         below = ((os.getpid(), "me"), (gemini.pid, gemini.start))
-        assert presence.recognised({}, below).name == "gemini-cli"
-        assert presence.recognised({"QWEN_CODE_SESSION_ID": "x"}, below).name == "qwen-code"
-        assert presence.recognised({}, ((os.getpid(), "me"), (other.pid, other.start))).name == "generic"
-        assert presence.client_process(load("gemini-cli"), {}, below) == (gemini.pid, gemini.start)
-        assert (
-            presence.client_process(load("claude-code"), {"CLAUDE_PID": str(gemini.pid)}, below) == below[1]
-        )
-        assert presence.client_process(load("claude-code"), {"CLAUDE_PID": "1"}, below) == below[1]
-        assert presence.client_process(load("generic"), {}, ((os.getpid(), "me"),)) is None
+        assert lineage.recognised({}, below).name == "gemini-cli"
+        assert lineage.recognised({"QWEN_CODE_SESSION_ID": "x"}, below).name == "qwen-code"
+        assert lineage.recognised({}, ((os.getpid(), "me"), (other.pid, other.start))).name == "generic"
+        assert lineage.client_process(load("gemini-cli"), {}, below) == (gemini.pid, gemini.start)
+        assert lineage.client_process(load("claude-code"), {"CLAUDE_PID": str(gemini.pid)}, below) == below[1]
+        assert lineage.client_process(load("claude-code"), {"CLAUDE_PID": "1"}, below) == below[1]
+        assert lineage.client_process(load("generic"), {}, ((os.getpid(), "me"),)) is None
 
 
 @pytest.mark.rule("09.9")
 def test_what_a_client_hides_from_its_servers_is_read_off_its_own_process(desk: Desk) -> None:
     """Codex starts them without the variables that say where things lie."""
     with program("codex", desk, CODEX_HOME="/there") as codex:
-        found = presence.borrowed({"HOME": "/mine"}, codex.pid)
+        found = lineage.borrowed({"HOME": "/mine"}, codex.pid)
         assert found["HOME"] == "/mine"
         assert found["POSTROOM_HOME"] == desk.environ["POSTROOM_HOME"]
         assert found["CODEX_HOME"] == "/there"
-        assert set(found) <= set(presence.BORROWED)
+        assert set(found) <= set(lineage.BORROWED)
 
 
 def test_attend_says_what_it_misses(desk: Desk) -> None:
@@ -329,3 +332,45 @@ def test_a_client_that_has_gone_already_leaves_nothing(desk: Desk) -> None:
         child = attended(desk, "codex", codex)
         assert ended(child) == 0
         assert rows(desk) == []
+
+
+@pytest.mark.rule("09.9", "12.21")
+def test_the_end_of_a_window_is_heard_of_without_looking_again_and_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a client whose windows are processes of their own, and whose conversations live on in a server."""
+    monkeypatch.setattr(presence, "WINDOW_SECONDS", 0.0)
+    kinds = ["interactive"]
+
+    def kind_of(*of: object) -> str:
+        del of
+        return kinds[-1]
+
+    def serves(*of: object) -> bool:
+        return bool(of)
+
+    monkeypatch.setattr(presence, "kind_of", kind_of)
+    monkeypatch.setattr(presence, "serves_windows", serves)
+
+    async def work(pid: int, kill: Callable[[], None]) -> None:
+        room = Room()
+        async with room.open("bob") as bob:
+            roster = Roster(str(desk.folder))
+            here = presence.Present(load("codex"), (0, ""), {}, "/", "", roster)
+            here.look()  # nothing lives here yet
+            here.opened = cast("Opened", SimpleNamespace(session=bob))
+            monkeypatch.setattr(processes, "everybody", lambda: [pid, os.getpid()])
+            here.look()
+            here.look()
+            assert bob.record.kind == "interactive"
+            before = bob.reports
+            kinds.append("headless")
+            kill()
+            await until(lambda: bob.reports == before + 1)
+            here.look()
+            assert bob.record.kind == "headless"
+            here.stop_watching()
+
+    with program("codex", desk) as window, program("codex", desk) as other:
+        asyncio.run(work(window.pid, window.kill))
+        assert other.process.poll() is None

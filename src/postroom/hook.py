@@ -7,7 +7,7 @@ and loads nothing that the interpreter does not have compiled in or as an extens
 WHICH SESSION. That of the client which started this process, and of no program further up: an agent that runs another
 agent in its shell keeps its mail to itself, though the inner one has inherited its `POSTROOM_SESSION`. Above the
 client's own process only its own launcher, and a shell in which a person has opened a session, may have one; the same
-client above a shell is an agent that runs this one. `presence.find` has the same rule, and a test holds the two together. Where the first event of a client finds no session, it starts one in the background.
+client above a shell is an agent that runs this one. `lineage.find` has the same rule, and a test holds the two together. Where the first event of a client finds no session, it starts one in the background.
 
 It never fails a turn. Whatever happens, the exit code is 0, nothing half is printed, and after TURN_SECONDS it has
 ended; why is a line in the log of the session, or of all hooks where there is none. The background hook `wake` apart:
@@ -482,7 +482,7 @@ def upwards() -> Iterator[Ancestor]:
 
 
 def client_process(client: str, environ: Mapping[bytes, bytes]) -> Ancestor | None:
-    """The process of the client that started this one, as `presence.client_process` finds it."""
+    """The process of the client that started this one, as `lineage.client_process` finds it."""
     line = list(upwards())
     named = environ.get(PID_VARIABLES.get(client, "").encode(), b"").decode(errors="replace")
     for one in line:
@@ -502,7 +502,7 @@ def client_process(client: str, environ: Mapping[bytes, bytes]) -> Ancestor | No
 def session_of(
     state: str, client: str, conversation: str, line: Iterable[Ancestor], environ: Mapping[bytes, bytes]
 ) -> str | None:
-    """The session of the client that started this process, as `presence.find` finds it; None where there is none.
+    """The session of the client that started this process, as `lineage.find` finds it; None where there is none.
 
     Args:
         state: the folder of all state.

@@ -36,7 +36,8 @@ async def attend(args: Values) -> int:
     """Opens the client's session, says that it is there, and waits for the end."""
     from postroom import clients
     from postroom.console import host
-    from postroom.presence import present, until_closed, until_gone
+    from postroom.lineage import until_gone
+    from postroom.presence import present, until_closed
 
     client = clients.load(args.client)
     process = (args.client_pid, args.client_start)
