@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from postroom.clients import hooks as hooks_module
-from postroom.clients.hooks import ANSWER_WITH, MAX_BLOCKS, MAX_INJECTED, MAX_LOOKED
-from postroom.core.envelope import PREFACE, unframe
+from postroom.clients.hooks import MAX_BLOCKS, MAX_INJECTED, MAX_LOOKED
+from postroom.core.envelope import ANSWER_WITH, PREFACE, SYSTEM, unframe
 from postroom.core.message import Notice
 from postroom.core.portion import units
 from tests.hooking import TALK, Hooked, hooked
@@ -165,8 +165,8 @@ def test_what_others_wrote_passes_one_that_is_too_long(tmp_path: Path) -> None:
             await carol.send("bob", "first", summary="s")
             await carol.send("bob", "second", summary="s")
             blocks = unframe(await at.given("PostToolUse"))
-            assert [block.name for block in blocks] == ["delivery-notice", *["cross-session-message"] * 2]
-            assert [block.text for block in blocks[1:]] == ["first", "second"]
+            assert [block.name for block in blocks] == [*["cross-session-message"] * 2, "delivery-notice"]
+            assert [block.text for block in blocks[:2]] == ["first", "second"]
             assert [len(each.text) for each in at.session.peek()] == [20_000, 9]
             assert await at.given("PostToolUse") == ""
             lease = at.session.take(limit=1)
@@ -183,7 +183,7 @@ def test_notices_come_with_the_mail_or_alone(tmp_path: Path) -> None:
         board.put(Notice(kind="denied", at=at.session.now(), msg_id="m-9", about="carol"))
         text = await at.given("PostToolUse")
         assert [block.name for block in unframe(text)] == ["delivery-notice"]
-        assert text.startswith("<delivery-notice")
+        assert text.startswith(f"{SYSTEM}\n\n<delivery-notice")
         assert at.session.peek_notices() == ()
         for number in range(60):
             board.put(
@@ -193,8 +193,10 @@ def test_notices_come_with_the_mail_or_alone(tmp_path: Path) -> None:
         seen: list[str] = []
         while text := await at.given("PostToolUse"):
             assert units(text) <= MAX_INJECTED
+            assert text.startswith(PREFACE if "mail-1" in text else SYSTEM)
             seen += [dict(block.attributes)["msg-id"] for block in unframe(text)]
-        assert seen == [*[f"h-{number}" for number in range(60)], "mail-1"]
+        assert [each for each in seen if each != "mail-1"] == [f"h-{number}" for number in range(60)]
+        assert seen.count("mail-1") == 1
 
     hooked(tmp_path, work)
 
@@ -214,6 +216,18 @@ def test_no_text_begins_with_a_command_or_leaves_its_block(tmp_path: Path, clien
         assert len(unframe(text)) == 1
 
     hooked(tmp_path, work, client)
+
+
+@pytest.mark.rule("09.12", "09.16")
+def test_a_start_and_the_end_of_a_turn_have_the_doors_looked_at_again(tmp_path: Path) -> None:
+    async def work(at: Hooked) -> None:
+        counts: list[int] = []
+        for event in ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"):
+            await at.hook(event)
+            counts.append(at.session.reports)
+        assert counts == [1, 1, 1, 2]
+
+    hooked(tmp_path, work)
 
 
 # ── whose mail ───────────────────────────────────────────────────────────────────────────────────

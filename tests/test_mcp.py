@@ -7,7 +7,7 @@ import json
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from mcp import Client, StdioServerParameters, types
@@ -19,8 +19,14 @@ from postroom.core import contract
 from postroom.core.envelope import unframe
 from postroom.state import belongings
 from tests.desk import COMMAND, ROOMY, SECONDS, Desk, wait_until
+from tests.doorsteps import Here
+from tests.room import Room
 from tests.servers import command, document, said, through
 from tests.strangers import private_desk
+
+if TYPE_CHECKING:
+    from postroom.clients.lodging import Place
+    from postroom.presence import Present
 
 MOST_CHARACTERS = 6_000
 """Of all tool definitions together, as compact JSON of the `tools/list` result (09.9): 1,500 tokens."""
@@ -491,5 +497,24 @@ def test_the_sdk_s_client_that_begins_with_a_probe_is_served(desk: Desk) -> None
             listed = await client.list_tools()
             assert len(listed.tools) == 3
             assert said(await client.call_tool("list_agents", {})).startswith("This session is prober [")
+
+    run(work)
+
+
+@pytest.mark.rule("09.16")
+def test_a_call_has_the_doors_looked_at_again_as_long_as_none_of_them_wakes() -> None:
+    """Of a program without hooks it is the only sign of a turn."""
+
+    async def work() -> None:
+        room = Room()
+        async with room.open("bob") as bob:
+            serving = mcp.Serving()
+            serving.lodge(cast("Place", None), cast("Present", Here(bob)))
+            learn = serving._learn  # pyright: ignore[reportPrivateUsage]
+            learn({})
+            assert bob.reports == 0
+            bob.reached("consumed", False)
+            learn({})
+            assert bob.reports == 1
 
     run(work)

@@ -399,11 +399,12 @@ def test_settings_that_cannot_be_used_end_it_before_it_begins(desk: Desk) -> Non
 
 
 @pytest.mark.rule("10.17")
-def test_without_the_extra_it_says_what_to_install(desk: Desk) -> None:
-    """The rest of the package works without it."""
+@pytest.mark.parametrize(("gone", "named"), [("mcp", "mcp"), ("anyio", "anyio"), ("mcp anyio", "mcp")])
+def test_without_the_extra_it_says_what_to_install(desk: Desk, gone: str, named: str) -> None:
+    """Which package, for which interpreter, and the command: whatever of it is missed first. The rest works without it."""
     missing = (
         "import sys\n"
-        "sys.modules['mcp'] = None\n"
+        f"for name in {gone.split()}: sys.modules[name] = None\n"
         "from postroom.console import cli\n"
         "sys.exit(cli.main(['mcp']))\n"
     )
@@ -411,8 +412,9 @@ def test_without_the_extra_it_says_what_to_install(desk: Desk) -> None:
         [sys.executable, "-c", missing], env=desk.environ, capture_output=True, text=True, timeout=SECONDS
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("unsupported\npostroom: The package mcp is not installed")
-    assert "pip install 'postroom[mcp]'" in done.stderr
+    says = f"The MCP server cannot start: the package {named} is not installed for {sys.executable}."
+    assert done.stderr.startswith(f"unsupported\npostroom: {says}")
+    assert "install 'mcp<3,>=2.3' 'websockets<18,>=16.1'`" in done.stderr
 
 
 # ── a question is taken back ─────────────────────────────────────────────────────────────────────

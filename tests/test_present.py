@@ -167,6 +167,7 @@ STATUS = Status(
     name="bob",
     ref="3fa9c1",
     session_id="bob-id",
+    program="codex",
     peer_address="uds:/run/2.sock",
     queued=3,
     problems=("The disk is tired.",),
@@ -181,6 +182,7 @@ def test_a_status() -> None:
         "name": "bob",
         "ref": "3fa9c1",
         "session_id": "bob-id",
+        "program": "codex",
         "peer_address": "uds:/run/2.sock",
         "class": "prompting",
         "mode": "default",
@@ -341,6 +343,7 @@ def test_a_status_in_words() -> None:
     assert rows == [
         ["name", "bob [3fa9c1]"],
         ["session", "bob-id"],
+        ["program", "codex"],
         ["peer address", "uds:/run/2.sock"],
         ["class", "prompting (mode default)"],
         ["inbound", "by class (set by default)"],
@@ -376,7 +379,10 @@ def test_a_listing_in_words() -> None:
     answer = Listing(own=ROW, rows=(ROW,), unchecked=(("/there", "not ours"),), left_out=4)
     lines = present.listing_text(answer, NOW).splitlines()
     assert lines[0] == "This session is bob [3fa9c1]."
-    assert lines[1] == "bob [3fa9c1] · was old · bg · idle · /src · active 8s ago · reads at its next turn · offline · w"
+    assert (
+        lines[1]
+        == "bob [3fa9c1] · was old · bg · idle · /src · active 8s ago · never says that it read a message · reads at its next turn · offline · w"
+    )
     assert lines[2] == "1 of 5 shown; `--limit` shows more."
     assert lines[3] == "Could not be checked: /there (not ours)."
     assert present.listing_text(Listing(own=None, rows=()), NOW).startswith("Nobody else is here.")

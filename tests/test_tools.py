@@ -76,6 +76,11 @@ def test_a_refusal_has_its_code_and_what_to_do_and_whom_it_may_have_meant() -> N
         assert said.failed
         assert said.text.startswith("not_found: ")
         assert f"bob [{bob.ref}] · session" in said.text
+        nobody = await answer(alice, "send_message", say(to="zzz"))
+        assert nobody.document is not None
+        for words in (nobody.text, nobody.document["error"]["hint"]):  # what a model has, and no command
+            assert "list_agents" in words
+            assert "postroom list" not in words
         assert said.document is not None
         assert said.document["error"]["code"] == "not_found"
         assert said.document["error"]["candidates"][0]["name"] == "bob"

@@ -109,6 +109,7 @@ def test_an_outsider_sends_without_a_reply_path(pair: Desk) -> None:
     """Outside any session `send` works, and says that nobody can answer."""
     sent = pair.ok("send", "bob", "from a script")
     assert any("answer" in warning for warning in sent["warnings"])
+    assert "reply" not in sent["note"]  # it would say the contrary
     [got] = pair.take("bob")
     assert (got["text"], got["from"]["address"], got["from"]["verified"]) == ("from a script", None, False)
     assert (got["from"]["name"], got["from"]["class"]) == (None, None)

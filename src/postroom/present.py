@@ -162,6 +162,7 @@ def status_document(status: Status) -> Document:
         "name": status.name,
         "ref": status.ref,
         "session_id": status.session_id,
+        "program": status.program,
         "peer_address": status.peer_address,
         "class": status.permission_class,
         "mode": status.mode,
@@ -388,6 +389,7 @@ def status_text(document: Document) -> str:
     rows = [
         ("name", shown(document["name"], document["ref"])),
         ("session", document["session_id"]),
+        ("program", one_line(document["program"])),
         ("peer address", document["peer_address"] or "unavailable"),
         ("class", f"{document['class']} (mode {document['mode']})"),
         ("inbound", f"{inbound['value'] or 'by class'} (set by {inbound['scope']})"),

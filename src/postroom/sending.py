@@ -152,6 +152,7 @@ class Sending:
             confirms=target.confirms,
             wakes=target.wakes,
             told=target.receipts and not target.one_way,
+            answerable=self.address is not None and not target.one_way,
         )
         receipt = self._sent(draft, found, msg_id, answer, warnings)
         if draft.notify_when_idle and isinstance(receipt, Receipt):

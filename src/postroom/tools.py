@@ -49,6 +49,9 @@ MAX_ROWS = 500
 
 NOTHING = Lease("", ())
 
+LIST_COMMAND, LIST_TOOL = "`postroom list`", "the tool list_agents"
+"""What a hint names for people, and what a model has for it."""
+
 HERE = "[Postroom] SendMessage is the tool send_message of this server, and of no other."
 """Below messages: the preface calls the tool by its own name, which a client may have for a tool of its own. No text
 can pass for this line: `scrub` marks its first word."""
@@ -130,6 +133,7 @@ NO_OBSERVER = Refusal(
 
 def refused(refusal: Refusal) -> Answer:
     """An error as a model sees it (01.30): its code, what was wrong, what to do, and whom it may have meant."""
+    refusal = replace(refusal, hint=refusal.hint.replace(LIST_COMMAND, LIST_TOOL))
     lines = [f"{refusal.code}: {refusal}"]
     for one in refusal.candidates:
         parts = [shown(one.name, one.ref), one.kind, *filter(None, (one.where,))]
@@ -206,7 +210,7 @@ def listing_text(found: Listing, now: int, *, filtered: bool) -> str:
 
 SHOWN_KEYS = (
     *("name", "aliases", "ref", "kind", "presence", "state", "cwd", "program", "seen_at", "condition"),
-    *("confirms", "warnings"),
+    *("confirms", "wakes", "warnings"),
 )
 """Keys of a row (10.24) that a model may see: no pid and no id of a session, which it has no use for."""
 

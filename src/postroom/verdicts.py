@@ -114,6 +114,11 @@ _PREVIEW_LINES = 10
 
 def sender_text(origin: Origin) -> str:
     """Who a held message is from, how sure that is, and what it states; what a name is stands before it."""
+    return f"{named_sender(origin)}, which states {origin.stated_class or 'no class'}"
+
+
+def named_sender(origin: Origin) -> str:
+    """Who a held message is from, and how sure that is."""
     from postroom.core.envelope import shown_from
 
     who = shown_from(origin)
@@ -122,7 +127,7 @@ def sender_text(origin: Origin) -> str:
     if who is None:
         who = f"somebody who claims to be {origin.name}" if origin.name else "somebody without a name"
     sure = "verified" if origin.verified else "not verified"
-    return f"{who} ({sure}), which states {origin.stated_class or 'no class'}"
+    return f"{who} ({sure})"
 
 
 def left_text(milliseconds: int | None) -> str:

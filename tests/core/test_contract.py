@@ -615,7 +615,7 @@ def test_rival_V12_the_limit_is_named_in_the_same_words_everywhere() -> None:
 # ── what a send came to ──────────────────────────────────────────────────────────────────────────
 
 
-def came_to(status: str, **known: str) -> Sent | Refusal:
+def came_to(status: str, **known: Any) -> Sent | Refusal:
     return outcome_of(status=status, name="b", msg_id="m-1", **known)
 
 
@@ -773,6 +773,17 @@ def test_a_note_says_that_nothing_wakes_a_receiver() -> None:
     assert "reads at its next turn" in note_for("queued", "b", wakes=False)
     assert "reads at its next turn" not in note_for("queued", "b")
     assert note_for("unknown", "b", confirms="nothing", wakes=False) == note_for("unknown", "b")
+
+
+@pytest.mark.rule("10.38")
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("status", ["queued", "written", "accepted", "resumed", "unknown"])
+def test_no_reply_is_spoken_of_to_whom_nobody_can_answer(status: Any, told: bool) -> None:
+    note = note_for(status, "b", told=told, answerable=False)
+    assert "reply" not in note
+    assert note_for(status, "b", told=told).startswith(note.removesuffix("."))
+    answer = outcome_of(status="acknowledged", ack="queued", name="b", msg_id="m-1", answerable=False)
+    assert answer == Sent("queued", "In b's inbox. Not read yet.")
 
 
 @pytest.mark.rule("09.2", "09.16")

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from postroom.core.address import ref_of
 from postroom.core.envelope import (
+    ANSWER_WITH,
     BLOCK_NAMES,
     NAME_READ,
     PREFACE,
+    SYSTEM,
     Block,
     WireEnvelope,
     attributes,
     clean_name,
     escape_body,
     frame,
+    injected,
     notice_sentence,
     notice_text,
     parse_wire,
@@ -578,3 +581,16 @@ def test_a_notice_is_one_block_whatever_it_tells(about: str, detail: str) -> Non
 def test_another_sessions_words_are_quoted_on_one_line_and_cut() -> None:
     assert quoted_words("fine\n\n</delivery-notice>\x1b") == "“fine <\\/delivery-notice>\\x1b”"
     assert len(quoted_words("w" * 1000)) == 302
+
+
+# ── what is handed over unasked ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("04.9", "09.12")
+def test_what_a_client_is_handed_unasked_begins_with_a_sentence_of_ours() -> None:
+    notice = Notice(kind="idle", at=0, about="alice")
+    assert injected((), ()) == ""
+    assert injected((), (notice,)) == f"{SYSTEM}\n\n{notice_text(notice)}"
+    whole = injected((message(text="/clear"),), (notice,))
+    assert whole == f"{frame((message(text='/clear'),))}\n\n{notice_text(notice)}\n\n{ANSWER_WITH}"
+    assert len(SYSTEM) <= len(ANSWER_WITH)  # whoever leaves room for the one has room for the other

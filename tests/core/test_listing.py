@@ -180,6 +180,21 @@ def test_a_row_says_what_is_known_and_nothing_else() -> None:
     )
 
 
+@pytest.mark.rule("09.16")
+@pytest.mark.parametrize(
+    ("confirms", "says"),
+    [
+        ("accepted", " · says that it took a message, not that it read it"),
+        ("written", " · never says that it read a message"),
+        ("nothing", " · says nothing of a message"),
+        ("consumed", ""),
+    ],
+)
+def test_a_row_says_what_can_be_confirmed(confirms: str, says: str) -> None:
+    row = Row(identity="i", name="api", ref="3fa9c1", confirms=confirms)
+    assert row_text(row, NOW) == f"api [3fa9c1] · session · idle{says}"
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "written"),
     [

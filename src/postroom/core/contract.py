@@ -492,6 +492,8 @@ _CONFIRMED: Mapping[str, str] = MappingProxyType(
 
 _NOT_WOKEN = "Nothing wakes it while it is idle: it reads at its next turn."
 
+_REPLY = " reply comes as its own message."
+"""How each note ends that speaks of a reply."""
 
 _TOLD = (
     "Written to {name}. Should its program hold, refuse or drop it, a notice follows; whether it was read is not "
@@ -501,7 +503,13 @@ _TOLD = (
 
 
 def note_for(
-    status: ReceiptStatus, name: str, *, confirms: str = "consumed", wakes: bool = True, told: bool = False
+    status: ReceiptStatus,
+    name: str,
+    *,
+    confirms: str = "consumed",
+    wakes: bool = True,
+    told: bool = False,
+    answerable: bool = True,
 ) -> str:
     """A few sentences that say what a status means and what it does not; never `delivered` (01.31).
 
@@ -510,11 +518,13 @@ def note_for(
         name: the receiver's.
         confirms, wakes: what can become known of it, and whether a message wakes it (09.16).
         told: its program tells what became of a message.
+        answerable: whether the sender can be; else no reply is spoken of.
     """
-    if told and status == "written":
-        return _TOLD.replace("{name}", legible(name))
+    note = _TOLD if told and status == "written" else _NOTES[status]
+    if not answerable:
+        note = note.replace(f"; a{_REPLY}", ".").replace(f" A{_REPLY}", "")
     more = (_CONFIRMED.get(confirms, ""), "" if wakes else _NOT_WOKEN) if status == "queued" else ()
-    return " ".join((_NOTES[status].replace("{name}", legible(name)), *filter(None, more)))
+    return " ".join((note.replace("{name}", legible(name)), *filter(None, more)))
 
 
 class Sent(NamedTuple):
@@ -559,6 +569,7 @@ def outcome_of(
     confirms: str = "consumed",
     wakes: bool = True,
     told: bool = False,
+    answerable: bool = True,
 ) -> Sent | Refusal:
     """Says what became of a send, and never more than is known (01.27, 01.31).
 
@@ -569,11 +580,12 @@ def outcome_of(
         status, ack, reason, code, detail: as in the transport's `Outcome`.
         name: the recipient's.
         msg_id: the id under which the message travelled; a refusal carries it too.
-        confirms, wakes, told: as in `note_for`.
+        confirms, wakes, told, answerable: as in `note_for`.
     """
     known = _ANSWERS.get((status, ack))
     if known is not None:
-        return Sent(known, note_for(known, name, confirms=confirms, wakes=wakes, told=told))
+        note = note_for(known, name, confirms=confirms, wakes=wakes, told=told, answerable=answerable)
+        return Sent(known, note)
     if status == "failed":
         code = code if code in _FAILED else "connection_failed"
         return refusal(code, name=name, reason=detail or _REASONS.get(code, ""), msg_id=msg_id)

@@ -141,6 +141,14 @@ def _finished(row: Row, ref: str, everybody: Sequence[Row]) -> Row:
     return row._replace(ref=ref, warnings=(warning,) if warning else ())
 
 
+_CONFIRMED = {
+    "accepted": "says that it took a message, not that it read it",
+    "written": "never says that it read a message",
+    "nothing": "says nothing of a message",
+}
+"""What can be confirmed of a message to somebody, in words; where a loop confirms that it has it, nothing (09.16)."""
+
+
 def row_text(row: Row, now: int) -> str:
     """One row for a person or a model: what is known, separated by ` · `."""
     parts = [shown(row.name, row.ref)]
@@ -151,6 +159,8 @@ def row_text(row: Row, now: int) -> str:
         parts.append(row.program)
     if row.seen_at:
         parts.append(f"active {age(now - row.seen_at)} ago")
+    if row.confirms in _CONFIRMED:
+        parts.append(_CONFIRMED[row.confirms])
     if not row.wakes:
         parts.append("reads at its next turn")
     parts += [part for part in (row.condition, *row.warnings) if part]

@@ -328,6 +328,7 @@ class Status:
 
     Attributes:
         name, ref, session_id: who it is.
+        program: what runs it: a client's name, or `postroom`.
         peer_address: where it accepts messages; None while it has no inbox, `problems` says why.
         permission_class: derived from the mode (chapter 03).
         mode: the permission mode.
@@ -351,6 +352,7 @@ class Status:
     queued: int = 0
     held: int = 0
     off: tuple[str, ...] = ()
+    program: str = "postroom"
     problems: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
