@@ -71,8 +71,11 @@ class Directory(Protocol):
         """The name of a session of this name or id that has ended, and when, while its folder is there (02.13)."""
         ...
 
-    def claim(self, name: str, now: int) -> str:
-        """Claims a name for this session; returns it, or the variant that was free (02.3)."""
+    def claim(self, name: str, now: int, *, chosen: bool = True) -> str:
+        """Claims a name for this session; returns it, or the variant that was free (02.3).
+
+        `chosen` says that a person asked for it; one that only follows the client is not kept against the client's next.
+        """
         ...
 
     def publish(self, record: Record) -> None:

@@ -372,9 +372,9 @@ class Neighbourhood:
 
     # ── being somebody ───────────────────────────────────────────────────────────────────────────
 
-    def claim(self, name: str, now: int) -> str:
+    def claim(self, name: str, now: int, *, chosen: bool = True) -> str:
         """See the port."""
-        return self._inner.claim(name, now)
+        return self._inner.claim(name, now, chosen=chosen)
 
     def publish(self, record: Record) -> None:
         """See the port; the neighbours to which this session is shown hear of it too."""

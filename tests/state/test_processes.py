@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,22 @@ def test_this_process_and_its_parent_are_found() -> None:
     assert me.isdigit()
     assert processes.parent_of(os.getpid()) == (os.getppid(), processes.start_of(os.getppid()))
     assert processes.alive(os.getpid(), me) is True
+
+
+def test_a_start_is_a_time_of_the_clock() -> None:
+    before = time.time()
+    child = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        began = processes.began_at(processes.start_of(child.pid) or "")
+        assert began is not None
+        assert before - 1 < began < time.time() + 1
+        assert child.pid in processes.everybody()
+    finally:
+        child.kill()
+        child.wait()
+    assert child.pid not in processes.everybody()
+    assert processes.began_at("Mon Nov 30 21:00:00 2026") is None
+    assert processes.began_at("") is None
 
 
 @pytest.mark.rule("05.19")

@@ -235,6 +235,13 @@ def test_a_record_of_a_listening_busy_attached_session() -> None:
     assert (record.messaging_socket_path, record.peer_features) == ("/x/7.sock", ("postroom_ack",))
     record = record.attached(9, "5").doing("waiting", 2)
     assert (record.client_pid, record.client_start) == (9, "5")
+    reached = record.reached("written", False, 3).attended("interactive", 4)
+    assert (reached.confirms, reached.wakes, reached.kind, reached.updated_at) == (
+        "written",
+        False,
+        "interactive",
+        4,
+    )
     assert (record.status, record.status_updated_at, record.updated_at) == ("waiting", 2, 2)
     assert repr(record) == "<Record 'n' s pid 7 waiting>"
 

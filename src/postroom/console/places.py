@@ -201,6 +201,7 @@ def status_of_unreachable(named: str | None) -> dict[str, Any] | None:
         name=record.name,
         ref=ref_of(session_id),
         session_id=session_id,
+        program=record.entrypoint,
         peer_address=None,
         problems=problems,
     )

@@ -189,10 +189,10 @@ class Directory:
         """The name of a session of this name or id that has ended, and when, while its folder is there (02.13)."""
         return self.roster.ended(who)
 
-    def claim(self, name: str, now: int) -> str:
-        """Claims a name that was asked for; returns it, or the variant that was free (02.3)."""
+    def claim(self, name: str, now: int, *, chosen: bool = True) -> str:
+        """Claims a name; returns it, or the variant that was free (02.3)."""
         assert self._own is not None
-        return self.roster.claim(name, self._own.session_id, chosen=True, now=now)
+        return self.roster.claim(name, self._own.session_id, chosen=chosen, now=now)
 
     def publish(self, record: Record) -> None:
         """Publishes this session's record anew."""

@@ -162,9 +162,9 @@ class MemoryDirectory:
         ended = self._gathering.ended
         return ended.get(who) or ended.get(normal_form(who))
 
-    def claim(self, name: str, now: int) -> str:
+    def claim(self, name: str, now: int, *, chosen: bool = True) -> str:
         """Claims a name for this session (02.3)."""
-        del now
+        del now, chosen
         return self._gathering.claim(name, self._own.session_id)
 
     def publish(self, record: Record) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -161,6 +162,18 @@ def start_of(pid: int) -> str | None:
     return process.start if process else None
 
 
+def began_at(start: str) -> float | None:
+    """When a process of this boot began, by the clock: epoch seconds; None where its start cannot be told as a time.
+
+    Args:
+        start: as `start_of` returns it.
+    """
+    if not start.isdigit() or not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    since_boot = int(start) / os.sysconf("SC_CLK_TCK")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
+
+
 def parent_of(pid: int) -> tuple[int, str] | None:
     """Returns (pid, start) of a process's parent; None when either is gone, or there is none here."""
     line = ancestry(pid, 1)
@@ -267,6 +280,16 @@ def environment_of(pid: int, names: Iterable[str]) -> dict[str, str]:
         if equals and name in wanted:
             found[wanted[name]] = os.fsdecode(value)
     return found
+
+
+def everybody() -> list[int]:
+    """The pids of all processes that can be seen; none where `/proc` cannot be used."""
+    if not _seen(1):
+        return []
+    try:
+        return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+    except OSError:
+        return []
 
 
 def open_files(pid: int) -> list[str]:

@@ -160,6 +160,14 @@ class Record:
         """Returns the record with the process of its client."""
         return replace(self, client_pid=pid, client_start=start)
 
+    def reached(self, confirms: str, wakes: bool, now: int) -> Record:
+        """Returns the record with what is known of a message that comes to it (09.16)."""
+        return replace(self, confirms=confirms, wakes=wakes, updated_at=now)
+
+    def attended(self, kind: Kind, now: int) -> Record:
+        """Returns the record with another way in which the session runs."""
+        return replace(self, kind=kind, updated_at=now)
+
     def doing(self, status: Status, now: int) -> Record:
         """Returns the record with another status."""
         return replace(self, status=status, status_updated_at=now, updated_at=now)
