@@ -133,6 +133,7 @@ def refused(*argv: str) -> BadUsage:
         ("close --forget", {"forget": True}),
         ("doctor --json", {"json": True}),
         ("doors", {}),
+        ("move", {}),
         ("setup codex --dry-run --json", {"client": "codex", "dry_run": True, "json": True}),
         ("setup --print generic", {"client": "generic", "print": True}),
         ("unsetup claude-code --yes", {"client": "claude-code", "yes": True}),
@@ -280,7 +281,11 @@ def test_the_short_way_reads_standard_input_where_the_grammar_says_so(rest: list
 def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_session() -> None:
     assert set(ask.SEND_VALUES) == {one.option for one in COMMANDS["send"].takes if one.option and one.value}
     answered = {verb for verb, command in COMMANDS.items() if command.answered_by != "here"}
-    assert set(ask.SESSION_COMMANDS) == answered - {"close", "tool"}  # the latter is asked by a server that stays
+    assert set(ask.SESSION_COMMANDS) == answered - {
+        "close",
+        "move",
+        "tool",
+    }  # the latter two are asked by a server that stays
     for verb in set(COMMANDS) - {"send"}:
         assert not ask.wants_input([verb, "bob", "-"])
 
@@ -300,9 +305,9 @@ def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_
         (["trace", "--json"], "MSG_ID is missing", "postroom trace --help"),
         (["send", "b", "x", "y"], "'y' is one word too many", "quotes"),
         (["send", "b", "--", "x", "y"], "'y' is one word too many", "quotes"),
-        (["status", "x"], "'x' is one word too many", "quotes"),
-        (["status", "--", "x"], "'x' is one word too many", "quotes"),
-        (["inbox", "-"], "'-' is one word too many", "quotes"),
+        (["status", "x"], "'x' is one word too many", "`postroom status` takes no word"),
+        (["status", "--", "x"], "'x' is one word too many", "`postroom status` takes no word"),
+        (["inbox", "-"], "'-' is one word too many", "`postroom inbox` takes no word"),
         (["send", "b", "--summry", "s"], "no option '--summry'", "--summary"),
         (["send", "b", "--sum", "s"], "no option '--sum'", "--summary"),
         (["status", "--take"], "no option '--take'", "postroom status --help"),
@@ -322,7 +327,23 @@ def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_
         (["status", "--mode", ""], "'' is none of default, manual", "postroom status --help"),
         (["explain", "--mode", "planned"], "none of bypassing, prompting, none", "postroom explain --help"),
         (["approve"], "ID is missing", "postroom approve --help"),
-        (["approve", "a", "b"], "'b' is one word too many", "quotes"),
+        (["approve", "a", "b"], "'b' is one word too many", "One ID at a time"),
+        (["rename", "a", "b"], "'b' is one word too many", "quotes"),
+        (
+            ["setup", "gemini-cli", "codex"],
+            "'codex' is one word too many",
+            "One CLIENT at a time: run `postroom setup`",
+        ),
+        (["unsetup", "codex", "--yes", "vscode"], "'vscode' is one word too", "run `postroom unsetup` once"),
+        (["doctor", "gemini-cli"], "'gemini-cli' is one word too", "`postroom doctor` takes no word"),
+        (["setup", "claude"], "'claude' is none of claude-code, codex", "Did you mean claude-code?"),
+        (["setup", "Claude Code"], "'Claude Code' is none of", "Did you mean claude-code?"),
+        (["unsetup", "gemini"], "'gemini' is none of", "Did you mean gemini-cli?"),
+        (["setup", "qwen"], "'qwen' is none of", "Did you mean qwen-code?"),
+        (["setup", "vs-code"], "'vs-code' is none of", "Did you mean vscode?"),
+        (["setup", "netscape"], "'netscape' is none of", "See `postroom setup --help`."),
+        (["setup", ""], "'' is none of", "See `postroom setup --help`."),
+        (["open", "--mode", "bypass"], "'bypass' is none of", "Did you mean bypassPermissions?"),
         (["deny", "a", "--always"], "no option '--always'", "postroom deny"),
         (["approve", "a", "--note"], "--note needs a value", "--note=TEXT"),
         (["approve", "a", "--note", "é" * 301], "301 characters, and at most 300", "postroom approve --help"),

@@ -229,6 +229,7 @@ DOCUMENTS: dict[str, list[Any]] = {
     ],
     "`log`": [json.loads(present.log_text(STEPS, as_json=True))],
     "`close`": [{"session_id": "i", "expired": 0}],
+    "`move`": [{"session_id": "i", "mode": "default", "turn": "unknown"}],
     "`doctor`": [doctor.document_of(doctor.Examined(findings=(finding.found("held", "w", "m"),)))],
     "`doors`": [
         {
@@ -459,7 +460,7 @@ INNER = {
     "STAT_BYTES": "of a line that the kernel makes",
     "FIELDS": "of a line that the kernel makes",
     **dict.fromkeys(("SHOWN_AGAIN", "AGAIN_MS"), "how often a row is written anew"),
-    **dict.fromkeys(("SO_PEERCRED", "AT_ONCE"), "the kernel's"),
+    **dict.fromkeys(("SO_PEERCRED", "AT_ONCE", "LISTENS"), "the kernel's"),
     "BATCH": "work in one step",
     **dict.fromkeys(("WOKEN", "MOVED"), "an exit code"),
     "NEAR_POOL": "work in one step",
@@ -558,6 +559,9 @@ HOSTS = {
             "log",
             "noted",
             "pass_on",
+            "reached",
+            "reported",
+            "sat_before",
             "rang",
             "seen",
             "stirs",

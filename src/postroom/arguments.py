@@ -51,6 +51,9 @@ CLIENTS = (
 _MAX_QUOTED = 60
 """Characters of a word that an error repeats."""
 
+_SPACED = ("TEXT", "NAME")
+"""Words of a command that may hold blanks, and are then written between quotes."""
+
 _HELP_COLUMN = 28
 """Where the explanations of `--help` begin."""
 
@@ -401,6 +404,9 @@ COMMANDS: dict[str, Command] = {
         "both",
         (_switch("--forget", "remove its folder too: unread mail and journal are gone"),),
     ),
+    "move": Command(
+        "end a detached session here, for the process that takes it over", "session", shown=False
+    ),
     "mcp": Command(
         "serve the tools to the agent that starts this, over its standard streams",
         "here",
@@ -417,7 +423,7 @@ COMMANDS: dict[str, Command] = {
         (_word("NAME", "the tool's name over MCP", required=True),),
         shown=False,
     ),
-    "doors": Command("by what ways a message comes to this session's agent", "session", shown=False),
+    "doors": Command("by what ways a message comes to this session's agent", "session"),
     "doctor": Command("what keeps messages from arriving, and what mends it", "here"),
     "setup": Command(
         "put Postroom's MCP server and hooks into a coding agent's configuration",
@@ -512,16 +518,22 @@ def _fill(verb: str, places: list[Argument], words: list[str], values: dict[str,
     """Gives words to the next places that take one; BadUsage where there are more words than places."""
     while words:
         if not places:
-            raise _usage(
-                verb,
-                f"{quoted(words[0])} is one word too many",
-                "A text of several words goes between quotes.",
-            )
+            raise _usage(verb, f"{quoted(words[0])} is one word too many", _fewer(verb))
         if places[0].rest:
             values[places[0].dest] = tuple(words)
             return
         one = places.pop(0)
         values[one.dest] = _read(verb, one, words.pop(0))
+
+
+def _fewer(verb: str) -> str:
+    """What is said of a word too many: how a text stays one word, else how many the command takes."""
+    last = next((one.value for one in reversed(COMMANDS[verb].takes) if not one.option), "")
+    if last in _SPACED:
+        return "A text of several words goes between quotes."
+    if not last:
+        return f"`postroom {verb}` takes no word, only options: see `postroom {verb} --help`."
+    return f"One {last} at a time: run `postroom {verb}` once for each."
 
 
 def _value(
@@ -543,7 +555,17 @@ def _read(verb: str, one: Argument, word: str) -> object:
     try:
         return one.reads(word)
     except ValueError as error:
-        raise _usage(verb, f"{one.option or one.value}: {error}") from None
+        near = _near_choice(word, one.choices)
+        hint = f"Did you mean {near}? See `postroom {verb} --help`." if near else ""
+        raise _usage(verb, f"{one.option or one.value}: {error}", hint) from None
+
+
+def _near_choice(word: str, choices: tuple[str, ...]) -> str | None:
+    """The one of a few words that was meant: by its beginning, as `claude`, else by its letters."""
+    plain = "-".join(word.casefold().split())
+    called = {choice.casefold(): choice for choice in choices}
+    begun = [choice for lowered, choice in called.items() if plain and lowered.startswith(plain)]
+    return begun[0] if len(begun) == 1 else called.get(_nearest(plain, list(called)) or "")
 
 
 def _usage(verb: str, problem: str, hint: str = "") -> BadUsage:

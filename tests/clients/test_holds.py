@@ -83,7 +83,7 @@ def test_a_hold_asks_inside_the_client(home_of_all: House, agent: Make) -> None:
         assert "MAIL-1" in screen.shows("requests your input")
         for key, effect in (
             ("Right", "❯ ◯ let it in"),
-            ("Enter", "✔ A held message: let it in"),
+            ("Enter", "✔ Let this message in?: let it in"),
             ("Down", "❯ Accept"),
         ):
             screen.press(key, until=lambda effect=effect: effect in screen.text, what=effect, patience=MENU)

@@ -26,7 +26,7 @@ from postroom.state import places
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MAX_CONFIG = 67_108_864
+MAX_CONFIG = 16_777_216
 """Bytes of a file that is read: programs keep histories in them, of some megabytes."""
 
 LEFT_SECONDS = 600
