@@ -21,7 +21,7 @@ from postroom.console.checks.clients import Client, Clients, Running
 from postroom.console.checks.sessions import Live
 from postroom.console.looks import trust as look_trust
 from tests.clinic import clinic, diagnosed
-from tests.desk import SECONDS, Desk
+from tests.desk import SECONDS, Desk, running, wait_until
 from tests.patients import attending, client, install, long_running, set_up, trust
 
 THREAD = "0199a3b4-0000-7000-8000-0123456789ab"
@@ -144,7 +144,9 @@ def test_a_server_without_windows_is_no_client_without_a_session(
     path = desk.folder / "bin" / "codex"
     for words in (SERVER, KEEPER):
         with tree(desk, "codex", words) as (_, server):
-            os.kill(int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1]), 9)
+            window = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(window, 9)
+            wait_until(lambda pid=window: not running(pid))
             assert path.exists()
             assert long_running(desk, monkeypatch) == []
 
