@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import ssl
 import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ from typing import Any, cast
 __all__ = ["INSTALL_SECONDS", "Partner", "PartnerMissing", "node", "partner"]
 
 CACHE = Path(__file__).parent.parent / ".cache" / "npm"
+
+CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+"""Where systems keep them."""
 
 INSTALL_SECONDS = 300
 """An installation that takes longer has lost its network. A test that may install has to have more time than this."""
@@ -107,6 +111,14 @@ def _alone(file: Path) -> Generator[None]:
         yield
 
 
+def _trust() -> dict[str, str]:
+    """The machine's own certificates, where Node is not told of any: it brings its own and looks at no others."""
+    for file in (ssl.get_default_verify_paths().cafile, *CERTIFICATES):
+        if file and os.path.exists(file):
+            return {"NODE_EXTRA_CA_CERTS": file}
+    return {}
+
+
 def partner(name: str, version: str, *, beside: Sequence[str] = ()) -> Partner:
     """Installs a package, unless it is there, and says where it is.
 
@@ -137,7 +149,11 @@ def _install(wanted: Sequence[str], place: Path) -> None:
     part.mkdir()
     (part / "package.json").write_text('{"private": true}\n')
     command = [*_npm(), "install", "--ignore-scripts", "--no-audit", "--no-fund", "--save-exact", *wanted]
-    environment = {**os.environ, "PATH": f"{node().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    environment = {
+        **_trust(),
+        **os.environ,
+        "PATH": f"{node().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
     try:
         done = subprocess.run(
             command,
