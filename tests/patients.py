@@ -37,6 +37,8 @@ def client(desk: Desk, program: str, **variables: str) -> Generator[subprocess.P
         [install(desk, program), "1000"], env={**desk.environ, **variables}, cwd=desk.folder
     )
     try:
+        # In the instant of its start a process has no variables yet that can be seen.
+        wait_until(lambda: bool(Path(f"/proc/{process.pid}/environ").read_bytes()))
         yield process
     finally:
         process.kill()
