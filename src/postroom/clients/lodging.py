@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from postroom import ask, tools
 from postroom.core import contract
@@ -22,6 +22,7 @@ from postroom.errors import PostroomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from socket import socket
 
     from postroom.session import Session
 
@@ -127,7 +128,8 @@ class Elsewhere:
         try:
             # That it took the call is said at once; a process that does not even say that hangs.
             async with asyncio.timeout(ask.ANSWER_SECONDS):
-                await asyncio.get_running_loop().sock_sendall(line, request)  # pyright: ignore[reportArgumentType]
+                # The C type beneath `socket.socket` has all that the loop uses of it.
+                await asyncio.get_running_loop().sock_sendall(cast("socket", line), request)
                 kind, out, err = await frame_of(line)
             taken = True
             while kind == "part":
