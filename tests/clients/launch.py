@@ -18,6 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,7 +142,7 @@ class House:
         return found[0]
 
 
-class Agent:
+class Agent(ABC):
     """One client in a house."""
 
     name: ClassVar[str]
@@ -162,24 +163,25 @@ class Agent:
         self.project.mkdir()
         self.configure()
 
+    @abstractmethod
     def configure(self) -> None:
         """Writes its configuration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variables(self) -> Mapping[str, str]:
         """Its variables beside the house's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def headless(self, prompt: str) -> Sequence[str]:
         """The words behind the program for one turn without a terminal."""
-        raise NotImplementedError
 
     def interactive(self, *more: str) -> Sequence[str]:
         """The words behind the program for a session on a terminal; `more` are those that a test asks for."""
         return more
 
     def welcome(self, screen: Window) -> None:
-        """Answers what it asks before it takes a line."""
+        """Answers what it asks before it takes a line; most ask nothing."""
+        del screen
 
     @property
     def environ(self) -> dict[str, str]:
