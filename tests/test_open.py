@@ -87,6 +87,25 @@ def test_a_signal_goes_on_to_the_command(desk: Desk, number: signal.Signals) -> 
     assert desk.ok("list")["rows"] == []
 
 
+@pytest.mark.rule("10.8")
+def test_what_the_opener_ignores_the_command_ignores_too(desk: Desk) -> None:
+    """Under `nohup` neither the session nor its command ends at SIGHUP."""
+    script = (
+        "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, flush=True); signal.pause()"
+    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        opener = desk.start("open", "--name", "alice", "--", sys.executable, "-c", script)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert opener.stdout is not None
+    assert opener.stdout.readline() == b"True\n"
+    opener.send_signal(signal.SIGHUP)
+    opener.send_signal(signal.SIGTERM)
+    assert opener.wait(30) == 128 + signal.SIGTERM
+    opener.communicate()
+
+
 @pytest.mark.rule("10.9")
 def test_a_session_around_a_command_ends_with_it(desk: Desk) -> None:
     """`close` does not take the session from under its command."""

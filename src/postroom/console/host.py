@@ -196,15 +196,19 @@ def environment_for(command_environ: Mapping[str, str], identity: Mapping[str, s
 async def around(opened: Opened, command: Sequence[str]) -> int:
     """Runs the command inside the session and returns its exit code, 128 + n for a signal (10.8)."""
     loop = asyncio.get_running_loop()
-    # The terminal sends SIGINT to the command too, and what it does about it is the command's affair.
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    # Before the command runs, as it may be signalled in the instant of its start; a handler runs only while
+    # something is awaited, so the command is there then. The terminal sends SIGINT to the command too, and what it
+    # does about it is the command's affair. What is ignored here (`nohup`) is ignored by the command as well.
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) != signal.SIG_IGN:
+            loop.add_signal_handler(
+                one, lambda number=one: number != signal.SIGINT and process.send_signal(number)
+            )
     try:
         process = subprocess.Popen(command, env=environment_for(os.environ, opened.environment))
     except OSError as error:
         raise BadUsage(f"{command[0]}: {error.strerror}.", "Check the command behind `--`.") from None
     opened.attach(process.pid)
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(one, lambda number=one: process.send_signal(number))
     code = await exit_of(process)
     return 128 - code if code < 0 else code
 
