@@ -78,7 +78,11 @@ def test_a_command_that_a_signal_ends_or_that_is_not_there(desk: Desk) -> None:
 def test_a_signal_goes_on_to_the_command(desk: Desk, number: signal.Signals) -> None:
     """SIGTERM and SIGHUP to the opener end the command, and then the session."""
     script = "import signal, time; print('ready', flush=True); signal.pause()"
-    opener = desk.start("open", "--name", "alice", "--", sys.executable, "-c", script)
+    before = signal.signal(number, signal.SIG_DFL)  # the tests themselves may run under `nohup`
+    try:
+        opener = desk.start("open", "--name", "alice", "--", sys.executable, "-c", script)
+    finally:
+        signal.signal(number, before)
     assert opener.stdout is not None
     assert opener.stdout.readline() == b"ready\n"
     opener.send_signal(number)

@@ -88,15 +88,16 @@ def defaults(sessions: Sequence[Live]) -> Iterator[Finding]:
         mine = status.get("class")
         if mine not in ("bypassing", "prompting"):
             continue
-        others = [
+        others = sorted(
             names[other]
             for other, theirs in classes.items()
             if other != each.id and theirs in ("bypassing", "prompting") and theirs != mine
-        ]
+        )
         if others:
             told.append(
                 f"{each.called} ({mine}) holds what {several(others)} {'sends' if len(others) == 1 else 'send'}"
             )
+    told.sort()  # they were found in the order of their process numbers
     if told:
         yield found(
             "classes-differ",
