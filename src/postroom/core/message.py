@@ -1,4 +1,4 @@
-"""The records that every layer speaks: Message, Origin, Receipt, Notice, Refusal.
+"""The records that every layer speaks: Message, Origin, Receipt, TaskNotification, Notice, Refusal.
 
 They hold values and nothing else: no I/O, no clock. A `repr` is one honest status line: it names ids,
 states and sizes and never shows the text of a message.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from postroom.core.times import iso as iso
 
@@ -31,8 +31,10 @@ __all__ = [
     "Receipt",
     "Refusal",
     "Rule",
+    "RunStatus",
     "Status",
     "Step",
+    "TaskNotification",
 ]
 
 OriginKind = Literal[
@@ -42,6 +44,7 @@ PermissionClass = Literal["bypassing", "prompting"]
 Priority = Literal["now", "next", "later"]
 PartyKind = Literal["session", "agent", "teammate"]
 ReceiptStatus = Literal["queued", "written", "accepted", "resumed", "unknown"]
+RunStatus = Literal["running", "completed", "failed", "killed"]
 State = Literal[
     "received",
     "accepted",
@@ -188,6 +191,8 @@ class Receipt:
         pin: the pin that this send made or confirmed.
         waiting: how many messages wait for the sender itself.
         warnings: sentences about this send (one way, confusable name, a place not checked, …).
+        result: the final text of the run that this send resumed, where background work is off (06.12); None
+            for every other send.
     """
 
     status: ReceiptStatus
@@ -197,6 +202,65 @@ class Receipt:
     pin: Pin | None = None
     waiting: int = 0
     warnings: tuple[str, ...] = ()
+    result: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNotification:
+    """What the owner of an agent learns about one run of it: its progress, or how it ended (06.11).
+
+    Attributes:
+        task_id: the agent's id; the same one may finish again after a resume.
+        name: what the agent is called.
+        status: `running` for progress; `completed`, `failed` or `killed` for a finish.
+        run: which run of this task, from 1; each finish has its own.
+        at: epoch milliseconds.
+        output_path: where the output of the run lies; None where it has none.
+        result: the final text, or what the progress says.
+        usage: what the run used, by the host's own words, such as `input_tokens`.
+        worktree: the working tree that the run left behind; None where it left none.
+    """
+
+    task_id: str
+    name: str
+    status: RunStatus
+    run: int
+    at: int
+    output_path: str | None = None
+    result: str | None = field(default=None, repr=False)
+    usage: Mapping[str, int | float] | None = None
+    worktree: str | None = None
+
+
+class Waiting(Protocol):
+    """PORT: an item of a queue of this process, as its block is made of it; an `Entry` of `core.queues` is one (06.4).
+
+    Attributes:
+        msg_id, origin, in_reply_to, summary, redelivered: as in `Message`.
+        text: what the sender wrote.
+        at: epoch milliseconds when it was sent; 0: not known.
+        task: what is told of a run; None for a message.
+        severity: an observer's.
+    """
+
+    @property
+    def msg_id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def origin(self) -> Origin: ...
+    @property
+    def at(self) -> int: ...
+    @property
+    def summary(self) -> str | None: ...
+    @property
+    def in_reply_to(self) -> str | None: ...
+    @property
+    def task(self) -> TaskNotification | None: ...
+    @property
+    def severity(self) -> str | None: ...
+    @property
+    def redelivered(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,10 @@ _STEP = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", ge
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """How a file is opened that may be anything: a FIFO or a terminal must not stop us."""
 
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+APPEND = _LOCK | os.O_APPEND
+"""How a file is opened to be locked, and to be added to: it may be anything, too, and is made where it is missing."""
+
 _OWN_FILE, _OWN_FOLDER = stat.S_IFREG | 0o600, stat.S_IFDIR | 0o700
 """How our files and folders look as we make them: for those who look at thousands, a glance tells."""
 
@@ -291,6 +295,28 @@ def _judge_file(path: str, found: os.stat_result, *, socket: bool = False, reada
         raise UnfitPath(path, f"others have access to it (mode {stat.S_IMODE(found.st_mode):04o})")
 
 
+def open_private(path: str, flags: int = _READ, *, readable: bool = False) -> tuple[int, os.stat_result]:
+    """Opens a file that must be ours alone; returns its descriptor, for the caller to close, and what it is (05.6).
+
+    Args:
+        path, readable: as for `read_private`.
+        flags: `_READ`, or APPEND: to add to it, made where it is missing.
+
+    Raises as `read_private`; a file that is too large is none of its concern.
+    """
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        _refuse(path, error)
+    try:
+        found = os.fstat(fd)
+        _judge_file(path, found, readable=readable)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, found
+
+
 def read_private(path: str, limit: int, *, readable: bool = False) -> bytes:
     """Reads a small file that must be ours alone (05.6).
 
@@ -302,13 +328,8 @@ def read_private(path: str, limit: int, *, readable: bool = False) -> bytes:
     Raises UnfitPath for a symlink, a folder, a FIFO, a device, another's file, a loose mode or a file that is
     too large; FileNotFoundError when there is none. It never waits.
     """
+    fd, found = open_private(path, readable=readable)
     try:
-        fd = os.open(path, _READ)
-    except OSError as error:
-        _refuse(path, error)
-    try:
-        found = os.fstat(fd)
-        _judge_file(path, found, readable=readable)
         data = os.read(fd, min(limit, found.st_size) + 1)
         while len(data) <= limit and (more := os.read(fd, limit + 1 - len(data))):
             data += more
@@ -443,7 +464,7 @@ class Lock:
         """
         deadline = time.monotonic() + seconds
         while True:
-            fd = self._open()
+            fd, _ = open_private(self.path, _LOCK)
             try:
                 taken = self._try(fd, deadline)
                 if taken and self._is_at_path(fd):
@@ -455,19 +476,6 @@ class Lock:
                     os.close(fd)
             if not taken:
                 return False
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-        try:
-            fd = os.open(self.path, flags, 0o600)
-        except OSError as error:
-            _refuse(self.path, error)
-        try:
-            _judge_file(self.path, os.fstat(fd))
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
 
     def _try(self, fd: int, deadline: float) -> bool:
         while True:
