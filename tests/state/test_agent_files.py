@@ -583,3 +583,106 @@ def test_on_a_full_disk_what_was_there_stays(small_disk: Path) -> None:
     stone.unlink()
     kept.write(replace(LIFE, runs=4))
     assert kept.read("a-1").runs == 4
+
+
+@pytest.mark.rule("06.13")
+def test_a_writer_that_is_killed_before_the_new_file_is_there_leaves_the_old_one(kept: AgentFiles) -> None:
+    """It is stopped in the instant between the temporary file and the rename, and killed there."""
+    kept.write(LIFE)
+    code = f"""
+import os, signal
+from dataclasses import replace
+from postroom.state.agent_files import AgentFiles
+os.rename = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+kept = AgentFiles({kept.folder!r}, "s-1")
+kept.write(replace(kept.read("a-1"), runs=4))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert kept.found() == ([LIFE], [])
+    (left,) = (name for name in os.listdir(f"{kept.folder}/a-1") if name != "agent.json")
+    assert files.is_temporary(left)
+    kept.write(replace(LIFE, runs=5))
+    assert kept.read("a-1").runs == 5
+
+
+def test_what_a_symlink_points_to_is_never_written(kept: AgentFiles, session: Path) -> None:
+    path = place(kept)
+    put(session / "real", b"precious")
+    path.symlink_to(session / "real")
+    kept.write(LIFE)
+    assert (session / "real").read_bytes() == b"precious"
+    assert kept.read("a-1") == LIFE
+
+
+def test_a_folder_in_its_place_is_said(kept: AgentFiles) -> None:
+    place(kept).mkdir()
+    with pytest.raises(StoreFailed, match="could not be written"):
+        kept.write(LIFE)
+    assert os.listdir(place(kept).parent) == ["agent.json"]
+
+
+# ── transcripts ──────────────────────────────────────────────────────────────────────────────────
+
+
+def useless(kept: AgentFiles | MemoryAgentFiles, life: Life) -> str:
+    with pytest.raises(Unusable) as caught:
+        kept.check_transcript(life)
+    return caught.value.reason
+
+
+@pytest.mark.rule("02.26", "02.23")
+def test_the_transcript_must_be_the_agents_own(kept: AgentFiles, session: Path) -> None:
+    path = kept.transcript_path("a-1")
+    life = replace(LIFE, transcript=path)
+    assert path == str(session / "agents" / "a-1" / "transcript.jsonl")
+    kept.write(life)
+    assert useless(kept, life) == "its transcript is missing"
+    Transcript(path, header={"session": "s-1", "agent": "a-1"})
+    assert kept.check_transcript(life).header == Header("s-1", "a-1")
+    assert kept.check_transcript(replace(life, name="renamed")).lines == 1
+    Path(path).chmod(0o640)
+    assert useless(kept, life) == "its transcript cannot be used: others have access to it (mode 0640)"
+    for header, says in (
+        ({"session": "s-1", "agent": "a-2"}, "its transcript is another agent's"),
+        ({"session": "s-1"}, "its transcript is another agent's"),
+        ({"session": "s-2", "agent": "a-1"}, "its transcript is of another session"),
+    ):
+        Path(path).unlink()
+        Transcript(path, header=header)
+        assert useless(kept, life) == says
+    assert useless(kept, replace(life, transcript=None)) == "it has no transcript"
+
+
+def test_a_hosts_own_transcript_may_be_read_by_others(kept: AgentFiles, tmp_path: Path) -> None:
+    memory = MemoryAgentFiles("s-1")
+    path = tmp_path / "own.jsonl"
+    life = replace(LIFE, transcript=str(path))
+    put(path, b'{"role": "user"}\n', 0o644)
+    assert kept.check_transcript(life).lines == memory.check_transcript(life).lines == 1
+    put(path, b'{"role": "user"}\n', 0o666)
+    assert "others have access" in useless(kept, life)
+    assert "others have access" in useless(memory, life)
+    path.unlink()
+    assert useless(kept, life) == useless(memory, life) == "its transcript is missing"
+
+
+# ── in memory ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_in_memory_the_promise_is_the_same() -> None:
+    kept = MemoryAgentFiles("s-1")
+    assert kept.found() == ([], [])
+    with pytest.raises(Unusable, match="its metadata is missing"):
+        kept.read("a-1")
+    kept.write(LIFE)
+    kept.write(replace(LIFE, id="a-0", started_at=999), sync=False)
+    assert kept.read("a-1") == LIFE
+    assert [life.id for life in kept.found()[0]] == ["a-0", "a-1"]
+    for wrong in (replace(LIFE, id="a/b"), replace(LIFE, session_id="s-2")):
+        with pytest.raises(ValueError, match="no agent of this session"):
+            kept.write(wrong)
+    MemoryAgentFiles().write(replace(LIFE, session_id="any"))
+    assert kept.transcript_path("a-1") == ""
+    for nowhere in ("", None):
+        assert kept.check_transcript(replace(LIFE, transcript=nowhere)).lines == 0
