@@ -1125,6 +1125,31 @@ def test_forgetting_takes_folder_names_and_records(house: House) -> None:
 
 
 @pytest.mark.rule("05.7")
+@pytest.mark.parametrize("how", ["forgotten", "expired"])
+def test_with_a_session_its_agents_go_and_nothing_that_a_symlink_points_to(house: House, how: str) -> None:
+    bury(house, "abc", proc_start="1")
+    precious = house.home / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    agents = house.sessions / "abc" / "agents"
+    for agent_id in ("a-1", "a-2"):
+        folder = agents / agent_id
+        folder.mkdir(parents=True, mode=0o700)
+        for name in ("agent.json", "transcript.jsonl", files.temporary_name()):
+            (folder / name).write_text("{}")
+        (folder / "link").symlink_to(precious / "file")
+        (folder / "folder").symlink_to(precious)
+        os.mkfifo(folder / "fifo")
+    (agents / "a-3").symlink_to(precious)
+    if how == "forgotten":
+        house.roster.forget("abc")
+    else:
+        assert house.roster.expire(2**50) == ("abc",)
+    assert os.listdir(house.sessions) == [".lock"]
+    assert (precious / "file").read_text() == "kept"
+
+
+@pytest.mark.rule("05.7")
 def test_a_session_whose_folder_cannot_go_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     bury(house, "abc", proc_start="1")
 
