@@ -86,6 +86,8 @@ def receipt_document(receipt: Receipt) -> Document:
     }
     if receipt.pin is not None:
         document["pin"] = {"name": receipt.pin.name, "identity": receipt.pin.identity}
+    if receipt.result is not None:
+        document["result"] = receipt.result
     return document
 
 
@@ -177,7 +179,7 @@ def status_document(status: Status) -> Document:
 
 def row_document(row: Row) -> Document:
     """One row of `list` (10.24)."""
-    return {
+    document: Document = {
         "name": row.name,
         "aliases": list(row.aliases),
         "ref": row.ref,
@@ -195,6 +197,9 @@ def row_document(row: Row) -> Document:
         "wakes": row.wakes,
         "warnings": list(row.warnings),
     }
+    if row.type:
+        document["type"] = row.type
+    return document
 
 
 def listing_document(answer: Listing) -> Document:
@@ -246,6 +251,8 @@ def receipt_text(receipt: Receipt, name: str = "") -> str:
         one_line(f"id {receipt.msg_id}, to {shown(receipt.to.name, receipt.to.ref)}"),
     ]
     lines += [one_line(f"warning: {spoken(warning)}") for warning in receipt.warnings]
+    if receipt.result is not None:
+        lines += ["result:", indented(receipt.result)] if receipt.result else ["result: empty"]
     if receipt.waiting:
         lines.append(f"{receipt.waiting} waiting for you: `{acting_for(name)} inbox`.")
     return "\n".join(lines) + "\n"

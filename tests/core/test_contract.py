@@ -37,6 +37,7 @@ AGENT = Caller(kind="agent")
 OUTSIDER = Caller(kind="outsider")
 OBSERVER = Caller(kind="observer")
 LEAD = Caller(kind="main", team=True)
+FOREGROUND = Caller(kind="agent", background=False)
 MEMBER_AGENT = Caller(kind="agent", team=True)
 DENIED = Caller(kind="observer", denied=frozenset({"SendMessage"}))
 
@@ -425,13 +426,18 @@ def test_a_background_agent_sends_no_record() -> None:
     )
 
 
-@pytest.mark.rule("01.18")
+@pytest.mark.rule("01.18", "06.8")
 @pytest.mark.parametrize("to", ["main", " MAIN "])
-def test_main_is_for_the_sessions_own_agents(to: str) -> None:
+def test_main_is_for_the_sessions_own_background_agents(to: str) -> None:
     assert refused(call(to=to), OUTSIDER).code == "main_not_addressable"
+    assert refused(call(to=to), FOREGROUND).code == "main_not_addressable"
     assert drafted(call(to=to), AGENT).to == to.strip()
     assert drafted(call(to=to), MAIN), "the second stage answers: cannot_message_self"
+    assert drafted(call(to=to), Caller(kind="main", background=False)), (
+        "it says nothing of others than agents"
+    )
     assert drafted(call(to="mainframe"), OUTSIDER)
+    assert drafted(call(to="mainframe"), FOREGROUND)
 
 
 @pytest.mark.rule("01.4", "01.23")
@@ -516,7 +522,9 @@ def test_a_field_that_cannot_be_used(fields: dict[str, object], says: str) -> No
         ("structured_needs_team", "structured_not_for_subagent", call(message={}), AGENT),
         ("structured_needs_team", "main_not_addressable", call(to="main", message={}), OUTSIDER),
         ("structured_not_for_subagent", "invalid_record", call(message={}), MEMBER_AGENT),
+        ("structured_needs_team", "main_not_addressable", call(to="main", message={}), FOREGROUND),
         ("main_not_addressable", "invalid_record", call(to="main", in_reply_to=5), OUTSIDER),
+        ("main_not_addressable", "invalid_record", call(to="main", in_reply_to=5), FOREGROUND),
         ("main_not_addressable", "invalid_record", call(to="main", message="\ud800"), OUTSIDER),
     ],
 )
@@ -548,6 +556,7 @@ callers = st.builds(
     kind=st.sampled_from(["main", "agent", "observer", "outsider"]),
     denied=st.sampled_from([frozenset[str](), frozenset({"ListAgents"})]),
     team=st.booleans(),
+    background=st.booleans(),
 )
 records = st.fixed_dictionaries(
     {"type": st.sampled_from([*RECORDS, "note"])},

@@ -9,10 +9,9 @@ Three things, each a table or a ladder:
 
 The codes, their sentences and `refusal` are `core.refusals`; they can be reached from here too.
 
-It looks at the call alone. Who is meant is `core.resolve`'s answer, and the size of the line is known only
-when the line is made (`too_large`). It never raises for what a caller wrote: a wrong type, a null or an
-invented field has its answer. It never changes the text by a single character, and no sentence of a refusal
-holds message text, a path or a token.
+It looks at the call alone. Who is meant is `core.resolve`'s answer, and the size of the line is known only when
+the line is made (`too_large`). It never raises for what a caller wrote: a wrong type, a null or an invented field
+has its answer. It never changes the text, and no sentence of a refusal holds message text, a path or a token.
 
 Weak: a text that only talks about a frame, and has nothing else in it than the frame itself, is refused too.
 """
@@ -159,14 +158,16 @@ class Caller:
     """Who makes a call.
 
     Attributes:
-        kind: the main conversation, a background agent, an observer, or an outsider without a session.
+        kind: the main conversation, an agent, an observer, or an outsider without a session.
         denied: tool names that the settings deny, in either spelling (01.21, 01.33).
         team: whether a team is active, so that structured records have somebody to go to.
+        background: of an agent: it runs in the background, and may write to `main` (06.8).
     """
 
     kind: Literal["main", "agent", "observer", "outsider"]
     denied: frozenset[str] = frozenset()
     team: bool = False
+    background: bool = True
 
 
 class Draft(NamedTuple):
@@ -240,10 +241,9 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
      7. `summary_missing`         a text without summary; then `summary_too_long`
      8. `protocol_frame_in_text`  the text is a frame of the team protocol
      9. `structured_needs_team`   a record, and no team; then `structured_not_for_subagent`
-    10. `main_not_addressable`    `main`, from an outsider; from the main conversation itself it is
-                                  `cannot_message_self`, which the second stage answers
-    11. `invalid_record`          a field that cannot be used: a record's, an optional one of a wrong type,
-                                  text that has no UTF-8 form
+    10. `main_not_addressable`    `main`, from an outsider or an agent in the foreground; from `main` itself the
+                                  second stage answers: `cannot_message_self`
+    11. `invalid_record`          a field that cannot be used: a record's, one of a wrong type, no UTF-8 text
 
     A null is an absent field. A field that is not the tool's is ignored, with a warning that names it and
     never shows what it held.
@@ -262,7 +262,7 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
     get = raw.get
     to = get("to")
     if not isinstance(to, str):
-        return refusal("empty_target", problem=_misfit("to", to))
+        return refusal("empty_target", problem=misfit("to", to))
     to = to.strip()
     if not to:
         return refusal("empty_target", problem="`to` is blank")
@@ -279,7 +279,7 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
         if text.isspace():
             return refusal("message_missing", problem="`message` is only white space", spare="")
         if not isinstance(preview, str) or not preview.strip():
-            return refusal("summary_missing", problem=_misfit("summary", preview))
+            return refusal("summary_missing", problem=misfit("summary", preview))
         if len(preview) > MAX_SUMMARY:
             return refusal("summary_too_long", length=len(preview), limit=MAX_SUMMARY)
         if not text[0].isalnum() and (what := _frame_in(text)):
@@ -291,9 +291,10 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
         if caller.kind == "agent":
             return refusal("structured_not_for_subagent")
     elif message not in (None, "") or notify in (None, False):
-        return refusal("message_missing", problem=_misfit("message", message), spare=_spare(raw))
+        return refusal("message_missing", problem=misfit("message", message), spare=_spare(raw))
 
-    if caller.kind == "outsider" and to.casefold() == "main":
+    barred = caller.kind == "outsider" or (caller.kind == "agent" and not caller.background)
+    if barred and to.casefold() == "main":
         return refusal("main_not_addressable")
 
     if record is not None:
@@ -302,7 +303,7 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
             return refusal("invalid_record", problem=problem)
     if reply is not None:
         if not isinstance(reply, str):
-            return refusal("invalid_record", problem=_misfit("in_reply_to", reply))
+            return refusal("invalid_record", problem=misfit("in_reply_to", reply))
         reply = reply.strip() or None
         if reply and len(reply) > MAX_REPLY_ID:
             return refusal(
@@ -311,7 +312,7 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
     if notify is not None and not isinstance(notify, bool):
         return refusal("invalid_record", problem=f"`notify_when_idle` is {_kind(notify)}, not true or false")
     plain = to.isascii() and (text or to).isascii() and (preview or to).isascii() and not reply
-    if not plain and (problem := _unwritable(to=to, message=text, summary=preview, in_reply_to=reply)):
+    if not plain and (problem := unwritable(to=to, message=text, summary=preview, in_reply_to=reply)):
         return refusal("invalid_record", problem=problem)
 
     warnings = () if FIELDS.issuperset(raw) else (_invented(raw),)
@@ -333,8 +334,8 @@ def _kind(value: object) -> str:
     return next((name for kind, name in names if isinstance(value, kind)), "no JSON value")
 
 
-def _misfit(field: str, value: object) -> str:
-    """Why a field that must hold a text does not."""
+def misfit(field: str, value: object) -> str:
+    """Says why a field that must hold a text does not."""
     if value is None:
         return f"`{field}` is missing"
     if isinstance(value, str):
@@ -369,8 +370,8 @@ def _invented(raw: Mapping[str, object]) -> str:
     return f"Ignored, because this tool has no such field: {', '.join(fields[:MAX_FIELDS_NAMED])}{more}."
 
 
-def _unwritable(**fields: str | None) -> str:
-    """Why a text cannot be written as UTF-8; empty when all can. A JSON escape can make half a character."""
+def unwritable(**fields: str | None) -> str:
+    """Says why a text cannot be written as UTF-8; empty when all can. A JSON escape can make half a character."""
     for field, value in fields.items():
         try:
             (value or "").encode()
@@ -396,7 +397,7 @@ def _flaw_of_record(record: Mapping[str, object]) -> str:
                 return f"`message.{field}` is missing"
         elif not isinstance(value, wanted):
             return f"`message.{field}` is {_kind(value)} and not {word}"
-        elif isinstance(value, str) and (problem := _unwritable(**{f"message.{field}": value})):
+        elif isinstance(value, str) and (problem := unwritable(**{f"message.{field}": value})):
             return problem
     return ""
 
@@ -479,7 +480,6 @@ _NOTES: Mapping[ReceiptStatus, str] = MappingProxyType(
         "unknown": CODES["unknown"].sentence + " " + CODES["unknown"].hint,
     }
 )
-
 
 _CONFIRMED: Mapping[str, str] = MappingProxyType(
     {

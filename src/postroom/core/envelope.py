@@ -3,7 +3,8 @@
 Two forms. **On the wire** a message is one canonical string that neighbours parse: `wire_form` makes it and
 `parse_wire` reads it. Anything that is not exactly canonical is no envelope but an opaque text without a
 sender's name or class. **To the model** `frame` renders new blocks from the receiver's own records, never
-from the text, under one `PREFACE`; `notice_text` renders a notice; `unframe` takes them apart again.
+from the text, under one `PREFACE`; `attachments` does it for what waits inside a process, one text each (06.6);
+`notice_text` renders a notice; `unframe` takes them apart again.
 
 A message's text is scrubbed (`core.scrub`) when its block is made, never before: what is stored is what
 arrived (04.7). So no text closes its block, opens another or passes for the preface.
@@ -12,10 +13,11 @@ It never decides who a sender is or whether a message comes in, keeps nothing, a
 
 How it fails: `parse_wire`, `escape_body` and `unframe` take any text and raise nothing. `wire_form` raises
 ValueError where its caller hands it something that the grammar has no place for; `frame` where it is handed
-the user's own words, which are never framed.
+the user's own words, which are never framed: `attachments` hands them through as they are.
 
-What is weak: the preface instructs and enforces nothing (04.13, 04.14), and the neighbours' escaping is known
-by its description: ours marks at least what theirs does, so that a text of ours stays attested there.
+What is weak: the preface instructs and enforces nothing (04.13, 04.14), and where attachments are joined only their
+place outside the blocks says which words are the user's. The neighbours' escaping is known by its description: ours
+marks at least what theirs does, so that a text of ours stays attested there.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from postroom.core.address import ref_of, shown
-from postroom.core.message import iso
+from postroom.core.message import Message, iso
 from postroom.core.scrub import BLOCK_NAMES, copyable, mark_tags, quoted, scrub, unquoted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from postroom.core.message import Message, Notice, Origin, OriginKind
+    from postroom.core.message import Notice, Origin, OriginKind, RunStatus, TaskNotification, Waiting
 
 __all__ = [
     "ANSWER_WITH",
@@ -41,6 +43,7 @@ __all__ = [
     "SYSTEM",
     "Block",
     "WireEnvelope",
+    "attachments",
     "attributes",
     "clean_name",
     "escape_body",
@@ -101,6 +104,12 @@ _FIELD_LIMITS: Final = {
     "msg-id": 128,
     "in-reply-to": 128,
     "summary": 200,
+    # An agent's id has at most 80 characters (06.13), and a path is of no use if it is cut.
+    "task-id": 80,
+    "agent": 131,
+    "output": 4096,
+    "worktree": 4096,
+    "usage": 300,
 }
 _OTHER_FIELD_LIMIT = 40
 WORDS_LIMIT = 300
@@ -357,6 +366,13 @@ def attributes(message: Message, ref: str | None = None) -> tuple[tuple[str, str
     `claimed-name` of one that was not verified), then `msg-id`, `sent-at`, `in-reply-to`, `redelivered`,
     `held`, `approved-by` (03.41), and a teammate's `summary`. Raises ValueError for the user's own words.
     """
+    return _attributes(message, ref)
+
+
+def _attributes(
+    message: Message, ref: str | None, severity: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """The same; `severity` is an observer's (01.32)."""
     origin = message.origin
     block = _block_of(origin)
     sender = shown_from(origin, ref)
@@ -377,6 +393,7 @@ def attributes(message: Message, ref: str | None = None) -> tuple[tuple[str, str
     return _fitted(
         (
             *who,
+            ("severity", severity if block == "observer-report" else None),
             ("msg-id", message.msg_id),
             ("sent-at", sent_at if sent_at and _SENT_AT(sent_at) else None),
             ("in-reply-to", message.in_reply_to),
@@ -406,8 +423,94 @@ def frame(messages: Sequence[Message], *, refs: Callable[[Message], str | None] 
     return "\n\n".join((PREFACE, *blocks)) if blocks else ""
 
 
+# ── of one process ───────────────────────────────────────────────────────────────────────────────
+
+_RUNS: Final[dict[RunStatus, str]] = {
+    "running": "{agent} tells how far it is. Its run goes on.",
+    "completed": "{agent} has completed its run.",
+    "failed": "The run of {agent} has failed.",
+    "killed": "The run of {agent} was ended before it was done.",
+}
+"""What a notification of each status says, before what the run itself has to say (06.11)."""
+
+
+def attachments(
+    entries: Sequence[Waiting | Message], *, refs: Callable[[Waiting | Message], str | None] | None = None
+) -> list[str]:
+    """Renders what one drain handed over: one text an entry, in the given order (06.6).
+
+    The user's own words come through as they are. Everything else is one block, scrubbed like any other; before the
+    first of them stands the preface, or `SYSTEM` where there is nothing but notices (04.1). Joined by an empty line
+    the texts read as `frame` would have written them.
+
+    Args:
+        entries: what was drained: of this process, or peers' messages.
+        refs: gives the ref to show for an entry's sender, or for its agent, where six digits are not enough; None
+            from it, or no function: the first six.
+    """
+    texts: list[str] = []
+    framed: list[int] = []
+    notices = 0
+    for place, entry in enumerate(entries):
+        if entry.origin.kind == "user":
+            texts.append(entry.text)
+            continue
+        ref = refs(entry) if refs else None
+        framed.append(place)
+        if isinstance(entry, Message):
+            name, pairs, text = _block_of(entry.origin), attributes(entry, ref), entry.text
+        elif entry.task is not None:
+            name, pairs, text = _told_of(entry.task, entry, ref)
+        else:
+            name, text = _block_of(entry.origin), entry.text
+            pairs = _attributes(_letter(entry), ref, entry.severity)
+        notices += name == "delivery-notice"
+        texts.append(_block(name, pairs, text))
+    if framed:
+        first = framed[0]
+        texts[first] = f"{SYSTEM if notices == len(framed) else PREFACE}\n\n{texts[first]}"
+    return texts
+
+
+def _letter(entry: Waiting) -> Message:
+    """An entry of this process as the message that a block is made of; its time is this process's own."""
+    return Message(
+        msg_id=entry.msg_id,
+        text=entry.text,
+        origin=entry.origin,
+        received_at=entry.at,
+        summary=entry.summary,
+        sent_at=iso(entry.at) if entry.at else None,
+        in_reply_to=entry.in_reply_to,
+        redelivered=entry.redelivered,
+    )
+
+
+def _told_of(
+    task: TaskNotification, entry: Waiting, ref: str | None
+) -> tuple[str, tuple[tuple[str, str], ...], str]:
+    """The block, attributes and text of a notification about one run of an agent (06.11)."""
+    agent = shown(_name_to_copy(task.name) or task.task_id, ref or ref_of(task.task_id))
+    usage = ", ".join(f"{what}={count}" for what, count in (task.usage or {}).items())
+    pairs = _fitted(
+        (
+            ("task-id", task.task_id),
+            ("agent", agent),
+            ("status", task.status),
+            ("run", str(task.run)),
+            ("output", task.output_path),
+            ("worktree", task.worktree),
+            ("usage", usage),
+            ("at", iso(task.at)),
+            ("redelivered", "yes" if entry.redelivered else None),
+        )
+    )
+    said = entry.text if task.result is None else task.result
+    return "task-notification", pairs, "\n".join(filter(None, (_RUNS[task.status].format(agent=agent), said)))
+
+
 def unframe(text: str) -> list[Block]:
-    """Takes apart what `frame` and `notice_text` made: the blocks in their order, the rest left out (04.16).
+    """Takes apart what `frame`, `attachments` and `notice_text` made: the blocks in order, the rest left out (04.16).
 
     `unframe(frame(messages))` has one block a message, with `attributes(message)` and `scrub(message.text)`.
     Strict: what those two would not have written is no block. Any text is taken; nothing is raised.

@@ -47,6 +47,7 @@ class Row(NamedTuple):
         wakes: a message wakes it while it is idle.
         ref: filled in by `listing`: unique among the rows.
         warnings: filled in by `listing`: a name that looks like another (02.6).
+        type: what sort of agent it is, by its host's word (06.13); empty for everybody else.
     """
 
     identity: str
@@ -66,6 +67,7 @@ class Row(NamedTuple):
     wakes: bool = True
     ref: str = ""
     warnings: tuple[str, ...] = ()
+    type: str = ""
 
 
 class Listing(NamedTuple):
@@ -155,6 +157,8 @@ def row_text(row: Row, now: int) -> str:
     if row.aliases:
         parts.append("was " + ", ".join(row.aliases))
     parts += [part for part in (row.presence or row.kind, row.state, row.cwd) if part]
+    if row.type:
+        parts.append(f"type {row.type}")
     if row.program != "postroom":
         parts.append(row.program)
     if row.seen_at:

@@ -48,10 +48,11 @@ BLOCK_NAMES: Final = (
     "agent-message",
     "observer-report",
     "delivery-notice",
+    "task-notification",
 )
-"""Every block that `envelope` makes (04.1)."""
+"""Every block that `envelope` makes (04.1, 06.11). Clients speak to their own models in the last one too."""
 
-FOREIGN_NAMES: Final = ("system-reminder", "task-notification")
+FOREIGN_NAMES: Final = ("system-reminder",)
 """Tags in which a client speaks to its own model with more authority than a peer has (04.11)."""
 
 _MARK = "\\"
