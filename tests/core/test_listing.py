@@ -180,6 +180,14 @@ def test_a_row_says_what_is_known_and_nothing_else() -> None:
     )
 
 
+@pytest.mark.rule("01.29")
+def test_an_agent_says_of_what_type_it_is() -> None:
+    agent = Row(identity="a", name="worker", kind="agent", ref="3fa9c1", state="busy", type="coder")
+    assert row_text(agent, NOW) == "worker [3fa9c1] · agent · busy · type coder"
+    assert row_text(agent._replace(type=""), NOW) == "worker [3fa9c1] · agent · busy"
+    assert listing([agent]).rows[0].type == "coder"
+
+
 @pytest.mark.rule("09.16")
 @pytest.mark.parametrize(
     ("confirms", "says"),

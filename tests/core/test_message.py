@@ -23,6 +23,7 @@ from postroom.core.message import (
     Refusal,
     State,
     Step,
+    TaskNotification,
     iso,
 )
 
@@ -96,6 +97,22 @@ def test_a_repr_shows_no_text(text: str, summary: str) -> None:
     assert "m" in shown
 
 
+@given(st.text(min_size=8))
+def test_neither_does_that_of_a_result(result: str) -> None:
+    """The final text of an agent is its owner's business (06.11, 06.12)."""
+
+    def receipt(text: str | None) -> Receipt:
+        return Receipt(status="resumed", msg_id="m", to=Party(name="a", ref="3fa9c1"), note="n", result=text)
+
+    def task(text: str | None) -> TaskNotification:
+        return TaskNotification(task_id="t", name="a", status="completed", run=2, at=0, result=text)
+
+    assert repr(receipt(result)) == repr(receipt(None))
+    assert repr(task(result)) == repr(task(None))
+    assert receipt(result) != receipt(None)
+    assert "run=2" in repr(task(result))
+
+
 def test_records_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         message().text = "another"  # pyright: ignore[reportAttributeAccessIssue]
@@ -110,6 +127,9 @@ def test_a_refusal_reads_as_one_paragraph() -> None:
 def test_what_is_not_said_has_its_plain_default() -> None:
     receipt = Receipt(status="queued", msg_id="m", to=Party(name="a", ref="3fa9c1"), note="n")
     assert (receipt.pin, receipt.waiting, receipt.warnings, receipt.to.kind) == (None, 0, (), "session")
+    assert receipt.result is None
+    task = TaskNotification(task_id="t", name="a", status="running", run=1, at=0)
+    assert (task.output_path, task.result, task.usage, task.worktree) == (None, None, None, None)
     assert (Refusal(code="x", message="m").candidates, Refusal(code="x", message="m").more) == ((), 0)
     assert Near(name="a", ref="3fa9c1").where == ""
     assert (Notice(kind="held", at=1).msg_id, Step(msg_id="m", at=1, where="a", state="held").detail) == (

@@ -73,6 +73,20 @@ def test_the_codes_that_wait_for_their_feature_exist() -> None:
     assert {code for code, row in CODES.items() if not row.built} == NOT_BUILT
 
 
+@pytest.mark.rule("01.25", "01.28")
+@pytest.mark.parametrize(
+    ("code", "facts", "says"),
+    [
+        ("stopped_by_user", {"name": "coder"}, "The user has stopped coder"),
+        ("resume_failed", {"name": "coder", "reason": "its transcript is gone"}, "its transcript is gone."),
+        ("report_too_long", {"length": 10_001, "limit": 10_000}, "10,001 characters; at most 10,000"),
+    ],
+)
+def test_what_agents_and_observers_meet_is_built(code: str, facts: dict[str, Any], says: str) -> None:
+    assert CODES[code].built
+    assert says in refusal(code, **facts).message
+
+
 @pytest.mark.rule("01.7")
 @pytest.mark.parametrize("code", CODES)
 def test_each_says_what_is_wrong_and_what_to_do(code: str) -> None:
