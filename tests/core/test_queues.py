@@ -528,3 +528,96 @@ ITEMS = st.one_of(
     st.tuples(st.just("mark"), st.sampled_from(PRIORITIES), st.just(AGENT)),
     st.tuples(st.sampled_from(["t1", "t2"]), st.just("later"), st.just(AGENT)),
 )
+
+
+class Queue(RuleBasedStateMachine):
+    """A queue beside the plainest model of one: a list that is sorted when it is drained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = main()
+        self.capacity = CAPACITY
+        self.waiting: list[tuple[int, Either]] = []
+        self.taken: list[Either] = []
+        self.loop = "busy"
+        self.count = 0
+
+    @initialize(capacity=st.integers(0, 4))
+    def make(self, capacity: int) -> None:
+        self.queue = main(capacity)
+        self.capacity = capacity
+
+    def _wakes(self) -> bool:
+        wakes = self.loop == "idle"
+        if wakes:
+            self.loop = "woken"
+        return wakes
+
+    @rule(what=ITEMS)
+    def append(self, what: tuple[str, Priority, Origin]) -> None:
+        kind, priority, origin = what
+        name = f"{kind} {self.count}"
+        self.count += 1
+        item: Either
+        if kind == "mark":
+            item = Mark("peer", name, priority)
+        else:
+            item = entry(name, priority, origin) if kind == "entry" else about(kind, name)
+        rank = {"now": 0 if kind == "entry" and origin is USER else 1, "next": 1, "later": 2}[priority]
+        same = [
+            at for at, (_, old) in enumerate(self.waiting) if kind.startswith("t") and old.msg_id[:2] == kind
+        ]
+        answer = self.queue.append(item)
+        if same:
+            self.waiting[same[0]] = (rank, item)
+            assert answer == "queued"
+        elif Counter(waiting for waiting, _ in self.waiting)[rank] >= self.capacity:
+            assert answer == "full"
+        else:
+            self.waiting.append((rank, item))
+            assert answer == ("wake" if self._wakes() else "queued")
+
+    @rule()
+    def nudge(self) -> None:
+        assert self.queue.nudge() is self._wakes()
+
+    def readable(self, idle: bool) -> list[Either]:
+        ranked = sorted(self.waiting, key=lambda pair: pair[0])
+        return [item for rank, item in ranked if idle or rank < 2]
+
+    @rule(idle=st.booleans())
+    def drain(self, idle: bool) -> None:
+        expected = self.readable(idle)
+        assert self.queue.drain(idle=idle) == expected
+        self.waiting = [pair for pair in self.waiting if pair[1] not in expected]
+        self.taken, self.loop = expected, "busy"
+
+    @rule()
+    def rest(self) -> None:
+        expected = self.readable(True)
+        assert self.queue.rest() == expected
+        self.waiting, self.taken = [], expected
+        self.loop = "busy" if expected else "idle"
+
+    @rule()
+    def put_back(self) -> None:
+        """Before anything new of the same task came: progress that is put back beside newer one is not modelled."""
+        newer = {progress_of(item) for _, item in self.waiting} - {""}
+        back = [one for one in self.taken if isinstance(one, Entry) and progress_of(one) not in newer]
+        self.queue.put_back([one for one in self.taken if isinstance(one, Mark) or one in back])
+        again = [one._replace(redelivered=True) for one in back]
+        ranks = {"now": 0, "next": 1, "later": 2}
+        self.waiting = [*((ranks[tier_of(one)], one) for one in again), *self.waiting]
+        self.taken = []
+
+    @invariant()
+    def the_queue_shows_what_waits(self) -> None:
+        assert len(self.queue) == len(self.waiting)
+        assert self.queue.idle is (self.loop != "busy")
+        for idle in (False, True):
+            assert self.queue.peek(idle=idle) == self.readable(idle)
+
+
+@pytest.mark.rule("06.2", "06.3")
+def test_the_order_holds_whatever_is_put_and_taken() -> None:
+    run_state_machine_as_test(Queue, settings=settings(max_examples=100, stateful_step_count=30))  # pyright: ignore[reportUnknownMemberType]
