@@ -13,7 +13,7 @@ from postroom.core import transcript
 from postroom.core.message import Party, Pin, Receipt, Refusal
 from postroom.core.resolve import Pins
 from postroom.core.transcript import (
-    MAX_DEPTH,
+    MAX_LEVELS,
     MAX_TURN,
     AgentSeen,
     Header,
@@ -412,10 +412,10 @@ def test_there_is_a_depth_that_is_not_looked_into() -> None:
             value = [value]
         return {"turns": value}
 
-    assert pins(nested(MAX_DEPTH - 1)) == [("api-worker", API)]
-    assert pins(nested(MAX_DEPTH)) == []
+    assert pins(nested(MAX_LEVELS - 1)) == [("api-worker", API)]
+    assert pins(nested(MAX_LEVELS)) == []
     inside: object = result()
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_LEVELS + 1):
         inside = [inside]
     assert pins({"name": "SendMessage", "content": inside}) == []
 

@@ -66,13 +66,13 @@ MAX_PINS: Final = 100_000
 MAX_CALLS: Final = 10_000
 """Calls that may wait for their answers at one time."""
 
-MAX_DEPTH: Final = 32
+MAX_LEVELS: Final = 32
 """Levels of a line that are looked into: a host's own frames have less than ten."""
 
 MAX_ENCODED: Final = 2
 """How often JSON may lie as text within JSON: a protocol's frame that was logged as text, with an answer as text."""
 
-MAX_TEXT: Final = 1024
+MAX_SHORT: Final = 1024
 """Characters of a name, an identity or a target: the longest that is valid has far less."""
 
 _STATUSES: Final = frozenset(get_args(ReceiptStatus))
@@ -277,7 +277,7 @@ class Rebuilding:
 
     def _look(self, value: object, depth: int) -> None:
         """Looks through a host's own words for calls of SendMessage, and what answers them."""
-        if depth > MAX_DEPTH:
+        if depth > MAX_LEVELS:
             return
         if isinstance(value, list):
             for each in cast("list[object]", value):
@@ -305,7 +305,7 @@ class Rebuilding:
 
     def _harvest(self, value: object, to: str, depth: int, encoded: int) -> None:
         """Takes the result out of an answer."""
-        if depth > MAX_DEPTH:
+        if depth > MAX_LEVELS:
             return
         if isinstance(value, str):
             if encoded and value.lstrip()[:1] in ("{", "["):
@@ -344,7 +344,7 @@ def _parsed(text: bytes | str) -> object:
 
 def _text(value: object) -> str | None:
     """A text that may be a name, an identity or a target; None for anything else."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or "\0" in value:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_SHORT or "\0" in value:
         return None
     try:
         value.encode()

@@ -25,10 +25,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from postroom.core.address import check_name
 from postroom.core.message import RunStatus, TaskNotification
 from postroom.core.runs import MAX_ID, OWED_MAX, AgentState, Life, is_agent_id
 from postroom.core.transcript import Rebuilt
-from postroom.errors import StoreFailed, UnfitPath
+from postroom.errors import InvalidName, StoreFailed, UnfitPath
 from postroom.state import files, transcripts
 from postroom.state.transcripts import Unusable as Unusable
 
@@ -43,7 +44,7 @@ VERSION = 1
 MAX_METADATA = 1024 * 1024
 """Bytes of metadata: a hundred finishes with ten thousand characters each."""
 
-MAX_TEXT = 4096
+MAX_SHORT = 4096
 """Characters of a name, a type or a path: a path of the system has no more."""
 
 MAX_FORMER = 16
@@ -145,6 +146,19 @@ class AgentFiles:
         """
         return check_transcript(life, own=life.transcript == self.transcript_path(life.id))
 
+    def name_of(self, agent_id: str) -> str:
+        """What an agent was called whose metadata cannot be used, by the transcript that Postroom keeps of it (02.26).
+
+        Empty where that does not say it, or is not this agent's.
+        """
+        header = transcripts.header_of(self.transcript_path(agent_id)) if is_agent_id(agent_id) else None
+        if header is None or (header.agent, header.session_id) != (agent_id, self.session_id):
+            return ""
+        try:
+            return check_name(header.name)
+        except InvalidName:
+            return ""
+
     def _check(self) -> None:
         if not os.path.lexists(self.folder):
             raise FileNotFoundError
@@ -204,6 +218,11 @@ class MemoryAgentFiles:
         del agent_id
         return ""
 
+    def name_of(self, agent_id: str) -> str:
+        """Empty: none is unusable."""
+        del agent_id
+        return ""
+
     def check_transcript(self, life: Life) -> Rebuilt:
         """Reads the transcript that the host gave, as of the files; nothing is missing where it gave none."""
         return check_transcript(life, own=False) if life.transcript else Rebuilt()
@@ -247,7 +266,7 @@ def _encoded(life: Life, owed: tuple[TaskNotification, ...], cut: int | None) ->
     written["former"] = [_clean(name) for name in life.former[:MAX_FORMER]]
     written["owed"] = [_owed_fields(each, cut) for each in owed]
     for field in ("name", "type"):
-        written[field] = _clean(getattr(life, field))[:MAX_TEXT]
+        written[field] = _clean(getattr(life, field))[:MAX_SHORT]
     # Escaped to ASCII: so a path keeps bytes that are no UTF-8, as half surrogate pairs.
     return json.dumps(written, separators=(",", ":"), allow_nan=False).encode()
 
@@ -324,7 +343,7 @@ def _long_text(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    if len(text := _long_text(value)) > MAX_TEXT:
+    if len(text := _long_text(value)) > MAX_SHORT:
         raise ValueError
     return text
 
@@ -342,7 +361,7 @@ def _id(value: object) -> str:
 
 
 def _path(value: object) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
+    if not isinstance(value, str) or len(value) > MAX_SHORT or "\0" in value:
         raise ValueError
     os.fsencode(value)
     return value

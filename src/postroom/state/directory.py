@@ -23,7 +23,9 @@ from postroom.state import files, processes
 from postroom.state.tenure import last_sign
 
 if TYPE_CHECKING:
-    from postroom.core.index import Candidate, Index
+    from collections.abc import Mapping
+
+    from postroom.core.index import Candidate, Index, Resolved
     from postroom.state.files import Lock
     from postroom.state.record import Record
     from postroom.state.roster import Roster, Scan
@@ -57,6 +59,14 @@ class Directory:
         if index is None or self.roster.changed():
             return self._look()
         return index
+
+    def own_index(self) -> Index:
+        """The same one: nobody else looks into it."""
+        return self.index()
+
+    def known(self) -> Mapping[str, Resolved]:
+        """The finished answers of the latest look."""
+        return {} if self._index is None else self._index.direct
 
     def refresh(self) -> None:
         """Looks at every record and its lock again, sweeps the dead, and files what changed."""

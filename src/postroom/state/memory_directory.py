@@ -14,6 +14,9 @@ from postroom.directory import Rows
 from postroom.state.directory import row_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from postroom.core.resolve import Resolved
     from postroom.state.record import Record
 
 __all__ = ["Gathering", "MemoryDirectory"]
@@ -28,10 +31,12 @@ class Gathering:
         hub: what carries their messages; whoever opens the first session puts it there.
         ended: (name, when) of those that left, by session id and by the normal form of their name.
         changes: how often somebody came, went or was renamed.
+        copies: the indexes of sessions that put agents of their own into them; each follows every change.
     """
 
     def __init__(self) -> None:
         self.index = Index()
+        self.copies: list[Index] = []
         self.hub: object = None
         self.records: dict[str, Record] = {}
         self.ended: dict[str, tuple[str, int]] = {}
@@ -72,28 +77,29 @@ class Gathering:
 
     def _file(self, record: Record) -> None:
         self.changes += 1
-        self.index.add(
-            Candidate(
-                identity=record.session_id,
-                name=record.name,
-                ref=ref_of(record.session_id),
-                former=self.aliases(record),
-                where=record.cwd,
-                address=self._addresses[record.session_id],
-                pid=record.pid,
-                start=record.proc_start,
-                acknowledges="postroom_ack" in record.peer_features,
-                chains="postroom_chain" in record.peer_features,
-                tells_idle="notify_idle" in record.peer_features,
-            )
+        candidate = Candidate(
+            identity=record.session_id,
+            name=record.name,
+            ref=ref_of(record.session_id),
+            former=self.aliases(record),
+            where=record.cwd,
+            address=self._addresses[record.session_id],
+            pid=record.pid,
+            start=record.proc_start,
+            acknowledges="postroom_ack" in record.peer_features,
+            chains="postroom_chain" in record.peer_features,
+            tells_idle="notify_idle" in record.peer_features,
         )
+        for index in (self.index, *self.copies):
+            index.add(candidate)
 
     def leave(self, session_id: str, now: int) -> None:
         """Takes a session out; its names are free."""
         record = self.records.pop(session_id, None)
         if record is not None:
             self.changes += 1
-            self.index.remove(session_id)
+            for index in (self.index, *self.copies):
+                index.remove(session_id)
             self.ended[session_id] = self.ended[normal_form(record.name)] = (record.name, now)
             self._holders = {form: holder for form, holder in self._holders.items() if holder != session_id}
             del self._primary[session_id], self._addresses[session_id]
@@ -112,10 +118,22 @@ class MemoryDirectory:
         self._gathering = gathering
         self._own = own
         self._address = address
+        self._inner: Index | None = None
 
     def index(self) -> Index:
         """The candidates as they are now."""
-        return self._gathering.index
+        return self._gathering.index if self._inner is None else self._inner
+
+    def own_index(self) -> Index:
+        """A copy that follows what happens here from now on."""
+        if self._inner is None:
+            self._inner = Index(self._gathering.index)
+            self._gathering.copies.append(self._inner)
+        return self._inner
+
+    def known(self) -> Mapping[str, Resolved]:
+        """The finished answers."""
+        return self.index().direct
 
     def refresh(self) -> None:
         """Nothing to look at: a gathering knows when somebody leaves."""
@@ -175,6 +193,7 @@ class MemoryDirectory:
     def leave(self, now: int) -> None:
         """Takes this session out."""
         self._gathering.leave(self._own.session_id, now)
+        self._gathering.copies = [one for one in self._gathering.copies if one is not self._inner]
 
     def rows(self) -> Rows:
         """Everybody who is here."""

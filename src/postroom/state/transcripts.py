@@ -19,6 +19,7 @@ files may put another one of ours there. Reading the largest one that is read ta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from threading import Lock
@@ -36,11 +37,12 @@ from postroom.errors import UnfitPath
 from postroom.state import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from postroom.core.message import Receipt, Refusal
+    from postroom.core.transcript import Header
 
-__all__ = ["MAX_TRANSCRIPT", "Transcript", "Unusable", "read"]
+__all__ = ["MAX_TRANSCRIPT", "Transcript", "Unusable", "header_of", "read"]
 
 MAX_TRANSCRIPT = 256 * 1024 * 1024
 """Bytes of a transcript: some hundred times a model's whole context, and read in seconds, well within the time that a
@@ -199,7 +201,22 @@ def read(path: str, *, readable: bool = False) -> Rebuilt:
     return rebuilt
 
 
-def _lines(path: str, readable: bool) -> Iterator[bytes | None]:
+def header_of(path: str) -> Header | None:
+    """Reads whose transcript a file of ours is, by its first line alone; None where that cannot be known.
+
+    Args:
+        path: absolute.
+    """
+    rebuilding = Rebuilding()
+    try:
+        with contextlib.closing(_lines(path, readable=False)) as lines:
+            rebuilding.feed(next(lines, None) or b"")
+    except (OSError, UnfitPath):
+        return None
+    return rebuilding.rebuilt().header
+
+
+def _lines(path: str, readable: bool) -> Generator[bytes | None]:
     """The lines of a file; None for one that is too long to be held."""
     if not path.startswith("/"):
         raise UnfitPath(path, "not an absolute path")
