@@ -95,6 +95,10 @@ class Attending:
         if self.write_log is not None:
             self.write_log(line)
 
+    def waits_inside(self, waiting: Callable[[], int]) -> None:
+        """Has what waits here count too: while it is more than none, nobody is told that this session is idle (06.3)."""
+        self._activity.inside = waiting
+
     def began_turn(self) -> None:
         """The client reports that a turn has begun; what was taken just before belongs to it (03.66)."""
         self._turns.began(self._clock())

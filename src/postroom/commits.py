@@ -42,9 +42,13 @@ class Bell:
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
+        self.rang: Callable[[], None] | None = None
+        """Called at each ring too."""
 
     def ring(self) -> None:
         """Wakes everybody who waits at this moment."""
+        if self.rang is not None:
+            self.rang()
         if self._waiters:
             waiters, self._waiters = self._waiters, set()
             for waiter in waiters:

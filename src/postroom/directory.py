@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from postroom.core.listing import Row
-    from postroom.core.resolve import Index
+    from postroom.core.resolve import Index, Resolved
     from postroom.state.record import Record
 
 __all__ = ["Directory", "Rows"]
@@ -30,6 +30,14 @@ class Directory(Protocol):
 
     def index(self) -> Index:
         """The candidates as they are now; costs no directory scan when nothing changed (02.16)."""
+        ...
+
+    def own_index(self) -> Index:
+        """The same candidates in an index of this session's own, into which it may put its agents (02.14)."""
+        ...
+
+    def known(self) -> Mapping[str, Resolved]:
+        """The finished answers of the latest look (`Index.direct`), without another one."""
         ...
 
     def live(self, identity: str) -> bool:

@@ -7,6 +7,7 @@
     │   ├── SessionInUse          that session already runs in another process
     │   ├── NotYourSession        the caller belongs to another session (05.26)
     │   ├── SessionClosed         this session has ended
+    │   ├── AgentStopped          no run of that agent is under way (06.13)
     │   ├── SettingInvalid        settings that were handed over cannot be used (03.25)
     │   └── BadUsage              a command line that cannot be understood
     ├── WireError                 the other side sent bytes that are no message
@@ -28,6 +29,7 @@ another session's message text.
 from __future__ import annotations
 
 __all__ = [
+    "AgentStopped",
     "BadFrame",
     "BadUsage",
     "CallerError",
@@ -100,6 +102,12 @@ class SessionClosed(CallerError):
     """This session object has been closed."""
 
     code = "session_closed"
+
+
+class AgentStopped(CallerError):
+    """No run of that agent is under way: a resume that came too late, or an owner's mistake (06.13)."""
+
+    code = "usage"
 
 
 class SettingInvalid(CallerError):

@@ -40,11 +40,13 @@ class Activity:
     Attributes:
         leases: leases that are neither confirmed nor released.
         waiters: who waits for something to come, and so has nothing else to do.
+        inside: how much waits for the loop outside its inbox, in a program that drives it (06.3).
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.leases: set[str] = set()
         self.waiters = 0
+        self.inside: Callable[[], int] = int
         self.words = ""
         self._clock = clock
         self._since: int | None = None
@@ -77,7 +79,7 @@ class Activity:
 
     def resting(self, now: int) -> bool:
         """Whether the loop is in no turn."""
-        if self.leases:
+        if self.leases or self.inside():
             return False
         if self._since is None or self._reported:
             return self._since is None

@@ -35,7 +35,7 @@ from postroom.neighbour import Found, Look
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from postroom.core.index import Candidate, Index, Unchecked
+    from postroom.core.index import Candidate, Index, Resolved, Unchecked
     from postroom.directory import Directory
     from postroom.neighbour import Neighbour
     from postroom.state.record import Record
@@ -170,6 +170,15 @@ class Neighbourhood:
         elif self._places and self._places[0] not in index.unchecked:
             self._say_unchecked(index)  # ours were looked at again, and said anew
         return index
+
+    def own_index(self) -> Index:
+        """See the port."""
+        self._inner.own_index()
+        return self.index()
+
+    def known(self) -> Mapping[str, Resolved]:
+        """See the port."""
+        return self._inner.known()
 
     def refresh(self) -> None:
         """See the port."""

@@ -71,8 +71,8 @@ def epoch_ms() -> int:
 def new_id() -> str:
     """A new message id: a UUID that begins with the time (version 7), so that a store files it at its end (12.9)."""
     number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
-    number = number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    return str(uuid.UUID(int=number))
+    digits = f"{number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 @dataclass(slots=True, eq=False)
@@ -263,6 +263,7 @@ async def opened_session(
             session, socket_path, f"{folder}/log", _identity(session_id, socket_path, tokens["child"])
         )
         session.write_log = partial(append_log, opened.log_path)
+        session.folder, session.identity = folder, opened.environment
         if socket_path is None:
             session.found("This session has no inbox: no folder for its socket can be trusted.")
             session.begin()

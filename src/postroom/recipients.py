@@ -12,11 +12,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from postroom.core import contract, resolve, wire
+from postroom.core.address import normal_form
 from postroom.core.message import Refusal
 from postroom.errors import StoreFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from postroom.commits import Commits
     from postroom.core.message import Pin
@@ -29,14 +30,17 @@ MAIN = "main"
 
 
 class Recipients:
-    """Whom the names mean in the main conversation of one session.
+    """Whom the names mean in one conversation of a session.
 
     Args:
         store: where the pins and the shown `from` values are kept.
         commits: is told where the store fails.
         directory: who can be addressed from here.
-        caller: the id of the session.
+        caller: the id of the session, or of the agent whose conversation it is.
         doubt: says why an address that a message gave must not be answered (03.18).
+        conversation: under what its pins are kept; an agent's id.
+        main: of an agent's conversation: the session's main one, where this agent may write to it (06.8).
+        session: of an agent's conversation: the id of its session.
     """
 
     def __init__(
@@ -46,16 +50,22 @@ class Recipients:
         directory: Directory,
         caller: str,
         doubt: Callable[[str], str],
+        conversation: str = MAIN,
+        main: Resolved | None = None,
+        session: str = "",
     ) -> None:
+        self._conversation = conversation
+        self._main = main
+        self._session = session
         self._store = store
         self._commits = commits
         self._directory = directory
         self._caller = caller
         self._doubt = doubt
         try:
-            self._pins = resolve.Pins(store.pins(MAIN))
+            self._pins = resolve.Pins(store.pins(conversation))
         except StoreFailed:  # it was corrupt where opening does not look, and began anew: asked again (05.27)
-            self._pins = resolve.Pins(store.pins(MAIN))
+            self._pins = resolve.Pins(store.pins(conversation))
 
     def chosen(self, draft: contract.Draft, msg_id: str | None, own_name: str) -> Resolved | Refusal:
         """The second stage of 01.7: who is meant, and whether that one can be written to. Raises StoreFailed."""
@@ -63,16 +73,36 @@ class Recipients:
             return contract.refusal(
                 "invalid_record", problem="The message id is not one that Postroom gives out"
             )
-        if draft.to.casefold() == MAIN:
-            return contract.refusal("cannot_message_self", name=own_name)
-        found = self.found(draft.to)
-        if isinstance(found, Refusal):
-            return found
-        if found.candidate.identity == self._caller:
-            return contract.refusal("cannot_message_self", name=found.candidate.name)
-        if not found.candidate.address:
-            return contract.refusal("peer_unavailable", name=found.candidate.name)
+        to = draft.to
+        found = self._near(to)
+        if found is None:
+            if to.casefold() == MAIN:
+                return self._to_main(own_name)
+            found = self.found(to)
+            if isinstance(found, Refusal):
+                return found
+        target = found.candidate
+        if target.identity == self._caller:
+            return contract.refusal("cannot_message_self", name=target.name)
+        if target.identity == self._session:
+            return self._to_main(own_name)
+        if not (target.address or target.near):
+            return contract.refusal("peer_unavailable", name=target.name)
         return found
+
+    def _to_main(self, own_name: str) -> Resolved | Refusal:
+        """The session's main conversation: from itself, from an agent that may, from one that may not (01.18)."""
+        if not self._session:
+            return contract.refusal("cannot_message_self", name=own_name)
+        return self._main or contract.refusal("main_not_addressable")
+
+    def _near(self, to: str) -> Resolved | None:
+        """The agent of this session that nobody else can be meant by, without looking around; None: look (02.15)."""
+        ready = self._directory.known().get(to)
+        if ready is None or not ready.candidate.near or ready.candidate.identity == self._caller:
+            return None
+        pin = self._pins.by_form.get(ready.form)
+        return ready if pin is None or pin.identity == ready.candidate.identity else None
 
     def found(self, to: str) -> Resolved | Refusal:
         """Who is meant, among those that live at this instant (02.13). Raises StoreFailed."""
@@ -104,8 +134,20 @@ class Recipients:
         """
         pin: Pin | None = None
         for form, pin in self._pins.made(to, found):
-            self._store.pin(MAIN, form, pin, now)
+            self._store.pin(self._conversation, form, pin, now)
         return pin
+
+    def pin_of(self, to: str, found: Resolved) -> Pin | None:
+        """The pin that this answer confirms, where nothing about it is new: the name, as it was typed, has it."""
+        pin = self._pins.by_form.get(found.form)
+        if pin is None or pin.identity != found.candidate.identity:
+            return None
+        return pin if to == found.candidate.name or normal_form(to) == found.form else None
+
+    def restore(self, pins: Iterable[tuple[str, Pin]]) -> None:
+        """Repeats the pins of a transcript, in their order (02.17)."""
+        for to, pin in pins:
+            self._pins.restore(to, pin)
 
     def wrote_to(self, identity: str) -> bool:
         """Whether a name has come to mean that session here, so that it matters what it is called now (05.24)."""
@@ -114,7 +156,7 @@ class Recipients:
     def forgotten(self) -> None:
         """The store has lost its open group: its pins are read again (05.27)."""
         with contextlib.suppress(StoreFailed):
-            self._pins = resolve.Pins(self._store.pins(MAIN))
+            self._pins = resolve.Pins(self._store.pins(self._conversation))
 
 
 def live_answer(
@@ -136,6 +178,10 @@ def live_answer(
         if isinstance(found, Refusal):
             if fresh:
                 return found
-        elif found.candidate.identity == caller or directory.live(found.candidate.identity):
+        elif (
+            found.candidate.near
+            or found.candidate.identity == caller
+            or directory.live(found.candidate.identity)
+        ):
             return found
     return None

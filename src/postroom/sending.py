@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from postroom.commits import Bell, Commits
     from postroom.core.index import Candidate, Resolved
     from postroom.idling import Idling
-    from postroom.recipients import Recipients
     from postroom.standing import Standing
     from postroom.state.keeping import Store
     from postroom.transport import Outcome, Transport
+    from postroom.voice import Inside, Voice
 
 REMEMBERED = 256
 """Messages whose address is remembered, so that whoever was found there may say that they are for somebody else."""
+
+ANSWERS = (Receipt, Refusal)
+"""What a send inside the session is answered with at once. A tuple: a union would be made anew at each send."""
 
 ANNOUNCED_IDLE = "You are told once when {name} is idle, or ends."
 SUBSCRIBED = "{name} was asked to say once when it is idle, or ends; a notice comes then."
@@ -48,12 +51,10 @@ class Sending:
     Args:
         store, commits, clock, ids: as for the session.
         transport: carries the lines.
-        recipients: knows whom a name means.
         standing: the class that is stated, the tools that are denied, the limits.
         idling: remembers what was asked.
-        turns: which chain a message carries.
+        main: the main conversation.
         bell: rung after each send.
-        caller: who calls, settings apart.
         key: makes this session's token in chains its own.
     """
 
@@ -64,12 +65,10 @@ class Sending:
         clock: Callable[[], int],
         ids: Callable[[], str],
         transport: Transport,
-        recipients: Recipients,
         standing: Standing,
         idling: Idling,
-        turns: loops.Turns,
+        main: Voice,
         bell: Bell,
-        caller: contract.Caller,
         key: bytes,
     ) -> None:
         self.under_way = 0
@@ -82,14 +81,14 @@ class Sending:
         self._clock = clock
         self._ids = ids
         self._transport = transport
-        self._recipients = recipients
         self._standing = standing
         self._idling = idling
-        self._turns = turns
         self._bell = bell
-        self._caller = caller
         self._key = key
         self._token = ""
+        self.main = main
+        self.inside: Inside | None = None
+        self._callers: dict[tuple[str, bool], contract.Caller] = {}
 
     @property
     def token(self) -> str:
@@ -98,32 +97,48 @@ class Sending:
             self._token = loops.token_of(self.address, self._key)
         return self._token
 
+    def token_of(self, identity: str) -> str:
+        """The token of somebody inside this session in a hop chain."""
+        return loops.token_of(f"agent:{identity}", self._key)
+
     def apply(self) -> None:
         """The settings have changed."""
         self.pace.limits = self._standing.limits
-        denied = self._standing.settings.denied
-        if denied != self._caller.denied:
-            self._caller = contract.Caller(kind=self._caller.kind, denied=denied, team=self._caller.team)
+        self._callers.clear()
+
+    def _caller(self, voice: Voice) -> contract.Caller:
+        """Who calls, as the tools' rules ask for it."""
+        kind = voice.kind, voice.background
+        caller = self._callers.get(kind)
+        if caller is None:
+            denied = self._standing.settings.denied
+            caller = self._callers[kind] = contract.Caller(
+                kind=voice.kind, background=voice.background, denied=denied
+            )
+        return caller
 
     async def send(
-        self, raw: Mapping[str, object], *, name: str, msg_id: str | None, priority: str
+        self, raw: Mapping[str, object], *, voice: Voice, name: str, msg_id: str | None, priority: str
     ) -> Receipt | Refusal:
         """Sends one message, or subscribes, or both; see `Session.send_call`."""
-        draft = contract.validate(raw, self._caller)
+        draft = contract.validate(raw, self._caller(voice))
         if isinstance(draft, Refusal):
             return draft
-        found = self._recipients.chosen(draft, msg_id, name)
+        found = voice.recipients.chosen(draft, msg_id, name)
         if isinstance(found, Refusal):
             return found
         target = found.candidate
-        if draft.notify_when_idle and (reason := self._unheard(target)):
+        if draft.notify_when_idle and (reason := self._unheard(target, voice)):
             return contract.refusal("notify_not_allowed", reason=reason)
+        if target.near and self.inside is not None:
+            answer = self.inside.deliver(voice, draft, found, msg_id)
+            return answer if isinstance(answer, ANSWERS) else await answer
         if draft.text is None:
             return await self._subscribe_only(draft, found)
         with self._commits.using():
             again = msg_id is not None and self._store.was_sent(msg_id)
         msg_id = msg_id or self._ids()
-        chain = self._chain(draft)
+        chain = self._chain(draft, voice)
         line = self._line(draft, target, name, msg_id, chain, priority)
         if too_large := contract.too_large(wire.code_points(line) - 1):
             return too_large
@@ -134,7 +149,9 @@ class Sending:
         warnings = (*draft.warnings, *found.warnings, *self._doubts(draft, target))
         with self._commits.noting():
             self._store.sending(msg_id, target.identity, target.name, self._clock())
-        self._turns.wrote(target.identity, chain, self._clock())
+        self.main.turns.wrote(
+            target.identity, chain, self._clock()
+        )  # an answer comes to the main conversation
         self._went_to[msg_id] = target.address
         if len(self._went_to) > REMEMBERED:
             self._went_to.popitem(last=False)
@@ -154,7 +171,7 @@ class Sending:
             told=target.receipts and not target.one_way,
             answerable=self.address is not None and not target.one_way,
         )
-        receipt = self._sent(draft, found, msg_id, answer, warnings)
+        receipt = self._sent(draft, found, msg_id, answer, warnings, voice)
         if draft.notify_when_idle and isinstance(receipt, Receipt):
             return await self._subscribe_too(receipt, target)
         return receipt
@@ -168,7 +185,7 @@ class Sending:
         chain: tuple[str, ...],
         priority: str,
     ) -> bytes:
-        named = self._caller.kind != "outsider"
+        named = self.main.kind != "outsider"
         return letter.line_of(
             draft,
             msg_id=msg_id,
@@ -186,11 +203,11 @@ class Sending:
         """The address to which one of the latest messages went, whoever turned out to be there (03.7)."""
         return self._went_to.get(msg_id)
 
-    def _chain(self, draft: contract.Draft) -> tuple[str, ...]:
+    def _chain(self, draft: contract.Draft, voice: Voice) -> tuple[str, ...]:
         """The chain that a message carries: that of what it answers or came of, and this session's token (03.66)."""
         if not self.token:
             return ()
-        chain = self._turns.chain(self._clock())
+        chain = voice.turns.chain(self._clock())
         if draft.in_reply_to:
             with self._commits.using():
                 answered = next(reversed(self._store.find(draft.in_reply_to)), None)
@@ -222,7 +239,7 @@ class Sending:
         """What the sender should know before anything is known of the outcome (01.31, 01.5)."""
         doubts: list[str] = []
         if self.address is None:
-            sender = "An outsider" if self._caller.kind == "outsider" else "This session"
+            sender = "An outsider" if self.main.kind == "outsider" else "This session"
             doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
         elif target.one_way:
             doubts.append(target.one_way)
@@ -242,6 +259,7 @@ class Sending:
         msg_id: str,
         answer: contract.Sent | Refusal,
         warnings: tuple[str, ...],
+        voice: Voice,
     ) -> Receipt | Refusal:
         """Writes down what is known after a send, pins the name, and says it."""
         now = self._clock()
@@ -256,7 +274,7 @@ class Sending:
             else:
                 write = self._store.note if settled else self._store.outcome
                 write(msg_id, answer.status, now, f"to {shown(target.name, target.ref)}")
-                pin = self._recipients.pinned(draft.to, found, now)
+                pin = voice.recipients.pinned(draft.to, found, now)
                 if draft.in_reply_to and answer.status != "unknown":
                     self._mark_answered(draft.in_reply_to, now)
         if isinstance(answer, Refusal):
@@ -267,7 +285,7 @@ class Sending:
             to=Party(name=target.name, ref=target.ref, kind=target.kind),
             note=answer.note,
             pin=pin,
-            waiting=self._store.waiting_count,
+            waiting=voice.waiting(),
             warnings=warnings,
         )
 
@@ -292,9 +310,13 @@ class Sending:
 
     # ── being told when somebody is idle ─────────────────────────────────────────────────────────
 
-    def _unheard(self, target: Candidate) -> str:
+    def _unheard(self, target: Candidate, voice: Voice) -> str:
         """Why nobody can be told when this target is idle (01.22, 05.31); empty when it can be."""
-        if self._caller.kind != "main" or self.address is None:
+        if voice.kind == "agent":
+            return "only the main conversation can be told when a session is idle"
+        if target.near:
+            return f"{target.name} is no session"
+        if voice.kind != "main" or self.address is None:
             return "only a session with an inbox can be told"
         if self._standing.refuses:
             return "this session takes nothing in, so it could not be told either"

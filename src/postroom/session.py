@@ -31,12 +31,12 @@ from postroom.attending import Attending
 from postroom.commits import Bell, Commits, Expected, deadline_in
 from postroom.core import contract, holds, inbound, letter, loops, wire
 from postroom.core.address import check_name, ref_of, shown
-from postroom.core.listing import DEFAULT_ROWS, Listing, listing
-from postroom.core.message import Message, Receipt, Refusal, Status
+from postroom.core.message import Message, Origin, Receipt, Refusal, Status
 from postroom.deciding import Deciding
 from postroom.errors import SessionClosed, StoreFailed
 from postroom.hearing import Hearing, Noticeboard
 from postroom.holding import Holding
+from postroom.hosting import Hosting
 from postroom.idling import Activity, Idling
 from postroom.origins import Answerable, Origins
 from postroom.recipients import Recipients
@@ -44,13 +44,13 @@ from postroom.sending import Sending
 from postroom.standing import Standing
 from postroom.taking import Taking
 from postroom.telling import MISADDRESSED, Telling
+from postroom.voice import Voice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from postroom.attending import Attendant
     from postroom.core.inbound import Judgement
-    from postroom.core.message import Origin
     from postroom.directory import Directory
     from postroom.state.keeping import Store
     from postroom.state.record import Record
@@ -62,7 +62,7 @@ SETTLING_SECONDS = 1.0
 """How long `close` waits until those who were sending have written down what they know: a step of the loop."""
 
 
-class Session(Taking, Deciding, Attending):
+class Session(Taking, Deciding, Attending, Hosting):
     """One running agent with a name, an inbox and a journal.
 
     Programs open one with `postroom.open_session`; the constructor is for those who bring their own parts.
@@ -140,12 +140,16 @@ class Session(Taking, Deciding, Attending):
             clock,
             ids,
             transport,
-            self._recipients,
             standing,
             self._idling,
-            self._turns,
+            Voice(
+                "outsider" if outsider else "main",
+                self._recipients,
+                self._turns,
+                Origin(kind="coordinator", identity=record.session_id, verified=True, transport="queue"),
+                lambda: store.waiting_count,
+            ),
             bell,
-            contract.Caller(kind="outsider" if outsider else "main", denied=standing.settings.denied),
             key,
         )
         self._hearing = Hearing(
@@ -344,6 +348,8 @@ class Session(Taking, Deciding, Attending):
         self._answerable.remember(message.origin, message.received_at)
         self._telling.met(message.origin)
         if verdict == "accepted":
+            if self._sending.inside is not None:
+                self._sending.inside.came(message)
             for expected in self._expected:
                 expected.see(message)
         elif verdict == "held":
@@ -490,7 +496,8 @@ class Session(Taking, Deciding, Attending):
     ) -> Receipt | Refusal:
         """The same for a raw call of the SendMessage tool: `raw` is its input (chapter 01)."""
         self._check_open()
-        return await self._sending.send(raw, name=self.name, msg_id=msg_id, priority=priority)
+        sending = self._sending
+        return await sending.send(raw, voice=sending.main, name=self.name, msg_id=msg_id, priority=priority)
 
     # ── being somebody ───────────────────────────────────────────────────────────────────────────
 
@@ -525,28 +532,6 @@ class Session(Taking, Deciding, Attending):
         with self._commits.using():
             yield self.store
 
-    def listing(
-        self, text: str | None = None, *, kind: str | None = None, limit: int = DEFAULT_ROWS
-    ) -> Listing:
-        """Who can be written to from here, this session's own row apart (01.29).
-
-        Args:
-            text: only rows whose name, former name or folder has this in it.
-            kind: only rows of this kind: `session`, `agent` or `teammate`.
-            limit: at most so many rows; what it leaves out is counted.
-        """
-        self._check_open()
-        found = self.directory.rows()
-        return listing(
-            found.rows,
-            own=self.id,
-            text=text,
-            kind=kind,
-            limit=limit,
-            unchecked=found.unchecked,
-            sign=self.directory.sign,
-        )
-
     # ── the end ──────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
@@ -558,6 +543,8 @@ class Session(Taking, Deciding, Attending):
         """
         if self._closed:
             return
+        if self._sending.inside is not None:
+            await self._sending.inside.close()
         self._closed = True
         self._alarm.stop()
         self._commits.now()

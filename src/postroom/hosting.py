@@ -1,0 +1,173 @@
+"""Hosting: what a session is to the agents inside it, and to whoever lists them (chapter 06).
+
+The agents themselves are kept by `agents`, which a session knows by its port alone: a session that hosts none loads
+nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from postroom.core.listing import DEFAULT_ROWS, Listing, listing
+from postroom.errors import BadUsage
+from postroom.recipients import Recipients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from postroom.commits import Bell, Commits
+    from postroom.core import loops
+    from postroom.core.index import Resolved
+    from postroom.core.message import Pin, Receipt, Refusal
+    from postroom.directory import Directory
+    from postroom.origins import Origins
+    from postroom.sending import Sending
+    from postroom.state.keeping import Store
+    from postroom.voice import Inside, Voice
+
+NO_HOST = "This session hosts no agents."
+HOST_FIRST = "Make an `Agents` of it first."
+
+
+class Hosting:
+    """The part of a session that agents inside it rest on; see `Session`.
+
+    Attributes:
+        folder: the session's folder; None for a session that keeps nothing on disk.
+        identity: what a command that runs inside the session gets in its environment (10.8).
+    """
+
+    if TYPE_CHECKING:
+        directory: Directory
+        store: Store
+        _bell: Bell
+        _clock: Callable[[], int]
+        _commits: Commits
+        _ids: Callable[[], str]
+        _origins: Origins
+        _sending: Sending
+        _turns: loops.Turns
+
+        @property
+        def id(self) -> str: ...
+
+        @property
+        def name(self) -> str: ...
+
+        def _check_open(self) -> None: ...
+
+    folder: str | None = None
+    identity: Mapping[str, str] = {}
+
+    @property
+    def inside(self) -> Inside | None:
+        """The agents that this session hosts; None where it hosts none."""
+        return self._sending.inside
+
+    def host(self, inside: Inside) -> Voice:
+        """Takes whoever keeps this session's agents, once; returns the main conversation's voice.
+
+        Raises BadUsage where somebody keeps them already, and SessionClosed.
+        """
+        self._check_open()
+        if self._sending.inside is not None:
+            raise BadUsage("This session hosts agents already.", "Use the `Agents` that it has.")
+        self._sending.inside = inside
+        return self._sending.main
+
+    def on_mail(self, heard: Callable[[], None]) -> None:
+        """Has this called whenever something may have come."""
+        self._bell.rang = heard
+
+    def took_chains(self, chains: Sequence[tuple[str, ...]]) -> None:
+        """The loop was handed messages with these chains: what it sends from now on was caused by them (03.66)."""
+        self._turns.took(chains, self._clock())
+
+    def new_id(self) -> str:
+        """A new id of a message."""
+        return self._ids()
+
+    def recipients_for(self, conversation: str, *, main: Resolved | None) -> Recipients:
+        """Whom the names mean in the conversation of an agent inside this session (02.19).
+
+        Args:
+            conversation: the agent's id.
+            main: this session's main conversation, where the agent may write to it (06.8).
+        """
+        return Recipients(
+            self.store,
+            self._commits,
+            self.directory,
+            conversation,
+            self._origins.doubt,
+            conversation,
+            main,
+            self.id,
+        )
+
+    def chain_token(self, identity: str) -> str:
+        """The token of somebody inside this session in a hop chain (03.66)."""
+        return self._sending.token_of(identity)
+
+    async def send_as(
+        self, voice: Voice, raw: Mapping[str, object], *, msg_id: str | None = None
+    ) -> Receipt | Refusal:
+        """Sends what somebody inside this session says: `raw` is the input of SendMessage (chapter 01)."""
+        self._check_open()
+        return await self._sending.send(raw, voice=voice, name=self.name, msg_id=msg_id, priority="next")
+
+    def pinned(self, voice: Voice, to: str, found: Resolved, now: int) -> Pin | None:
+        """The pin that a send inside this session made or confirmed (02.17)."""
+        pin = None if found.renames_pin else voice.recipients.pin_of(to, found)
+        if pin is None:
+            with self._commits.noting():
+                pin = voice.recipients.pinned(to, found, now)
+        return pin
+
+    def journal(self, msg_id: str, state: str, detail: str, peer: str = "") -> None:
+        """Writes a step of a message inside this session into the journal (11.1)."""
+        with self._commits.noting():
+            self.store.note(msg_id, state, self._clock(), detail, peer=peer)
+
+    async def run_agent(self, prompt: str, *, name: str | None = None, agent_type: str = "") -> str:
+        """Runs an agent for a script and returns its final text, to the script and to nobody else (06.16).
+
+        The agent has no team and no mailbox, and nobody can address it.
+
+        Args:
+            prompt: what it is to do.
+            name, agent_type: what it is called, for the host's own eyes.
+
+        Raises BadUsage where this session hosts no agents or was given no `run`, and whatever the host's `run` raises.
+        """
+        self._check_open()
+        if self._sending.inside is None:
+            raise BadUsage(NO_HOST, HOST_FIRST)
+        return await self._sending.inside.run(prompt, name=name, agent_type=agent_type)
+
+    def listing(
+        self, text: str | None = None, *, kind: str | None = None, limit: int = DEFAULT_ROWS
+    ) -> Listing:
+        """Who can be written to from here, this session's own row apart (01.29).
+
+        Args:
+            text: only rows whose name, former name or folder has this in it.
+            kind: only rows of this kind: `session`, `agent` or `teammate`.
+            limit: at most so many rows; what it leaves out is counted.
+        """
+        self._check_open()
+        return self.listing_for(self.id, text, kind=kind, limit=limit)
+
+    def listing_for(self, own: str, text: str | None, *, kind: str | None, limit: int) -> Listing:
+        """The same for somebody inside the session: `own` is whose row comes first."""
+        found = self.directory.rows()
+        agents = () if self._sending.inside is None else self._sending.inside.rows()
+        return listing(
+            (*found.rows, *agents),
+            own=own,
+            text=text,
+            kind=kind,
+            limit=limit,
+            unchecked=found.unchecked,
+            sign=self.directory.sign,
+        )
