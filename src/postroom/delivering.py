@@ -1,0 +1,250 @@
+"""Delivering inside a session: to an agent's list, to the main queue, to a stopped agent by a resume (06.4, 06.8).
+
+The part of `agents` that `sending` calls for a target inside the session. A live recipient costs no task and no await:
+what is sent stands in its list when the call returns.
+
+The same loop guard that stands before a session's inbox stands before each list here, with limits of the settings
+(03.57): what agents say to each other comes to rest too. What is said travels with the chain of what caused it.
+
+Weak: a message that was queued is not journaled; one that began a resume, or was lost, is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from postroom.core import contract, loops, route
+from postroom.core.address import shown
+from postroom.core.message import Origin, Party, Receipt, Refusal
+from postroom.core.queues import Entry
+from postroom.core.refusals import refusal
+from postroom.resuming import Flight
+from postroom.voice import Voice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from postroom.agent import Agent
+    from postroom.core.index import Resolved
+    from postroom.lifecycle import HookKind
+    from postroom.mainline import MainLoop
+    from postroom.session import Session
+
+NOTE = "In {name}'s list in this process, not on disk. Not read yet; a reply comes as its own message."
+"""What `queued` means of an agent (06.3)."""
+
+RESUMED = "{name} was stopped and has been started again with this message. Not read yet."
+RETURNED = "{name} was stopped, has been started again with this message, and has ended; its last words are the result."
+
+REMEMBERED = 10_000
+"""Ids that their senders chose and that are answered alike a second time (11.5)."""
+
+
+class Delivering:
+    """The part of `Agents` that delivers; see there."""
+
+    if TYPE_CHECKING:
+        session: Session
+        main: MainLoop
+        main_target: Resolved
+        background: bool
+        resume: Callable[..., object] | None
+        _answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]]
+        _guards: dict[str, loops.Guard]
+        _main_party: Party
+        _notes: dict[str, str]
+
+        def _check_open(self) -> None: ...
+
+        def _agent(self, identity: str) -> Agent | str: ...
+
+        def _resume(self, agent: Agent) -> None: ...
+
+        def tell(
+            self, what: HookKind, agent: Agent | None, *, status: str = "", msg_id: str = "", count: int = 0
+        ) -> None: ...
+
+    def deliver(
+        self, voice: Voice, draft: contract.Draft, found: Resolved, msg_id: str | None
+    ) -> Receipt | Refusal | Awaitable[Receipt | Refusal]:
+        """Delivers one text inside the session (06.4); see the port `Inside`."""
+        self._check_open()
+        text, target = draft.text, found.candidate
+        if text is None:
+            return refusal("message_missing", problem="`message` is empty", spare="")
+        # An id is one sender's: the same one from somebody else is another message (11.5).
+        once = None if msg_id is None else f"{voice.origin.identity} {msg_id}"
+        if once is not None and (before := self._answered.get(once)) is not None:
+            return before if isinstance(before, Receipt) else asyncio.shield(before)
+        to_main = target.identity == self.session.id
+        agent = None if to_main else self._agent(target.identity)
+        if isinstance(agent, str):
+            return refusal("resume_failed", name=target.name, reason=agent)
+        way = route.MAIN if agent is None else self._route(agent)
+        if isinstance(way, Refusal):
+            return way
+        if len(text) > contract.MAX_SENT and (too_large := contract.too_large(len(text))):
+            return too_large
+        now = self.session.now()
+        chain = self._chain(voice, draft, now)
+        if reason := self._guarded(agent, voice, text, chain, now):
+            return refusal(contract.code_of(reason) or "rate_limited", name=target.name)
+        entry = Entry(
+            msg_id or self.session.new_id(),
+            text,
+            voice.origin,
+            at=now,
+            summary=draft.summary,
+            in_reply_to=draft.in_reply_to,
+            hop_chain=chain,
+        )
+        if agent is None:
+            if not self.main.put(entry):
+                return self._not_taken(None)
+            self.tell("message_queued", None, msg_id=entry.msg_id)
+            receipt = self._receipt(voice, draft, found, entry, "queued", "main")
+            if once is not None:
+                self._remember(once, receipt)
+            return receipt
+        appended = agent.pending.append(entry)
+        if appended == "full":
+            return self._not_taken(agent)
+        if agent.flight is None and isinstance(way, route.Resume):
+            self._resume(agent)
+        if agent.flight is not None:
+            agent.flight.expect(entry.msg_id)
+            answer = self._resumed(agent, agent.flight, voice, draft, found, entry)
+            return answer if once is None else self._once(once, answer)
+        agent.ring()
+        self.tell("message_queued", agent, msg_id=entry.msg_id)
+        receipt = self._receipt(voice, draft, found, entry, "queued", agent.name)
+        if once is not None:
+            self._remember(once, receipt)
+        return receipt
+
+    def _route(self, agent: Agent) -> route.Route:
+        return route.route(
+            route.Recipient(
+                kind="agent",
+                state=agent.state,
+                stopped_by_user=agent.life.stopped_by_user,
+                resuming=agent.flight is not None,
+                can_resume=self.resume is not None,
+                name=agent.name,
+            )
+        )
+
+    async def _resumed(
+        self,
+        agent: Agent,
+        flight: Flight,
+        voice: Voice,
+        draft: contract.Draft,
+        found: Resolved,
+        entry: Entry,
+    ) -> Receipt | Refusal:
+        """Waits until the resume that a message began or joined has come to something (02.27)."""
+        refused = await flight.joined(entry.msg_id)
+        if refused is not None:
+            return Refusal(code=refused.code, message=refused.message, hint=refused.hint, msg_id=entry.msg_id)
+        self.tell("message_queued", agent, msg_id=entry.msg_id)
+        self.session.journal(entry.msg_id, "resumed", f"run {agent.run}", shown(agent.name, agent.ref))
+        result = None
+        if not self.background:
+            assert flight.ended is not None, "it has begun"
+            result = await asyncio.shield(flight.ended)
+        return self._receipt(voice, draft, found, entry, "resumed", agent.name, result)
+
+    def _once(
+        self, once: str, answer: Coroutine[None, None, Receipt | Refusal]
+    ) -> asyncio.Future[Receipt | Refusal]:
+        """The answer to a message whose sender chose its id, and may ask again before there is one (11.5)."""
+
+        def settle(task: asyncio.Task[Receipt | Refusal]) -> None:
+            self._answered.pop(once, None)
+            if (
+                not task.cancelled()
+                and task.exception() is None
+                and isinstance(said := task.result(), Receipt)
+            ):
+                self._remember(once, said)
+
+        under_way = self._answered[once] = asyncio.get_running_loop().create_task(answer)
+        under_way.add_done_callback(settle)
+        return asyncio.shield(under_way)
+
+    def _receipt(
+        self,
+        voice: Voice,
+        draft: contract.Draft,
+        found: Resolved,
+        entry: Entry,
+        status: Literal["queued", "resumed"],
+        name: str,
+        result: str | None = None,
+    ) -> Receipt:
+        target = found.candidate
+        inside = target.kind == "agent"
+        if status == "queued":
+            note = self._notes.get(name) or self._notes.setdefault(name, NOTE.format(name=name))
+        else:
+            note = (RETURNED if result is not None else RESUMED).format(name=name)
+        return Receipt(
+            status=status,
+            msg_id=entry.msg_id,
+            to=Party(name=name, ref=target.ref, kind="agent") if inside else self._main_party,
+            note=note,
+            pin=self.session.pinned(voice, draft.to, found, entry.at) if inside else None,
+            waiting=voice.waiting(),
+            warnings=(*draft.warnings, *found.warnings),
+            result=result,
+        )
+
+    def _remember(self, once: str, receipt: Receipt) -> None:
+        self._answered[once] = receipt
+        if len(self._answered) > REMEMBERED:
+            del self._answered[next(iter(self._answered))]
+
+    def _chain(self, voice: Voice, draft: contract.Draft, now: int) -> tuple[str, ...]:
+        """The chain of what the sender's turn was caused by, and the sender's own token (03.66)."""
+        return (*voice.turns.chain(now), voice.token or self.session.chain_token(self.session.id))
+
+    def _guarded(
+        self, agent: Agent | None, voice: Voice, text: str, chain: tuple[str, ...], now: int
+    ) -> str | None:
+        """Why the loop guard in front of the recipient drops a message; None where it passes (03.57)."""
+        guard = self._guard_of("main") if agent is None else agent.guard
+        repeat = loops.repeat_of(text)
+        own = self.session.chain_token(self.session.id) if agent is None else agent.chain_token
+        reason = guard.judge(voice.origin.identity, repeat, chain, own, now)
+        if reason is None:
+            guard.kept(voice.origin.identity, repeat, now)
+        return reason
+
+    def _not_taken(self, agent: Agent | None) -> Refusal:
+        """There was no room for what the guard has let pass: it is no repeat when it comes again (03.60)."""
+        (self._guard_of("main") if agent is None else agent.guard).forget_repeats()
+        return refusal("inbox_full", name="main" if agent is None else agent.name)
+
+    def _guard_of(self, who: str) -> loops.Guard:
+        return self._guards.get(who) or self._guards.setdefault(
+            who, loops.Guard(self.session.standing.limits)
+        )
+
+    def voice_of(self, agent: Agent) -> Voice:
+        """An agent's own conversation (02.19)."""
+        mayor = self.main_target if agent.background and not agent.workflow else None
+        return Voice(
+            "agent",
+            self.session.recipients_for(agent.id, main=mayor),
+            agent.turns,
+            Origin(kind="agent", identity=agent.id, verified=True, name=agent.name, transport="queue"),
+            lambda: len(agent.pending),
+            background=mayor is not None,
+            token=agent.chain_token,
+        )
+
+    def chain_token(self, identity: str) -> str:
+        """The token of an agent in a hop chain."""
+        return self.session.chain_token(identity)
