@@ -1,0 +1,214 @@
+"""Resuming a stopped agent: one flight at a time, which every send that comes meanwhile joins (02.27, 06.13).
+
+A flight asks, in this order: the host's guard, what lies on disk of the agent, a `task_created` hook, and then the host's
+own `resume`, which has `start_seconds` to say that the run has started, by returning. Any of them may end it; then
+whoever joined is told why, each for his own message, and the agent is as stopped as it was before. An agent is never made anew
+under an old name (02.26).
+
+What joined waits in the agent's pending list and is not handed out before the run has started. The entries that were
+there when `resume` was called are its messages; what joined later is drained by the run. A run that is entered
+(`Agent.running`) before `resume` has returned says so by that.
+
+A `resume` that hangs is cancelled, where it can be, and what it comes to afterwards is ignored: its run finds the agent
+stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from postroom import calling
+from postroom.batch import Batch
+from postroom.core import runs
+from postroom.core.message import Refusal
+from postroom.core.refusals import refusal
+from postroom.errors import PostroomError
+from postroom.lifecycle import Veto
+from postroom.state.agent_files import Unusable
+
+if TYPE_CHECKING:
+    from postroom.agent import Agent
+    from postroom.agents import Agents
+    from postroom.core.queues import Entry
+
+__all__ = ["RESUME_SECONDS", "Flight"]
+
+RESUME_SECONDS = 30.0
+"""How long a `resume` has to say that the run has started (06.13)."""
+
+ALLOW_SECONDS = 30.0
+"""How long a guard may take: what does not answer has not allowed it (06.13)."""
+
+
+class Failed(Exception):
+    """The flight ends: why, in words for whoever sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Flight:
+    """One resume of one agent.
+
+    Attributes:
+        over: done once it is known how it ended: None where the run has started, else the refusal.
+        ended: done once the run that it starts has ended, with its final text; None before it begins.
+    """
+
+    def __init__(self, host: Agents, agent: Agent) -> None:
+        self.over: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        self._host = host
+        self._agent = agent
+        self._before = agent.life
+        self._begun = False
+        self._awaited: set[str] = set()
+        self._handed: list[Entry] = []
+        self.ended: asyncio.Future[str | None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._fly())
+        self._task.add_done_callback(self._fell)
+
+    def expect(self, msg_id: str) -> None:
+        """A message has joined, whose sender will be told by what `joined` returns; from this instant on."""
+        self._awaited.add(msg_id)
+
+    async def joined(self, msg_id: str) -> Refusal | None:
+        """Waits until it is known. Whoever stops waiting has joined all the same.
+
+        Args:
+            msg_id: of the message that joined; its sender is told by what this returns.
+        """
+        self.expect(msg_id)
+        try:
+            return await asyncio.shield(self.over)
+        finally:
+            self._awaited.discard(msg_id)
+
+    def said(self) -> None:
+        """The run says itself that it has started."""
+        self._land(None)
+
+    def cancel(self, why: Refusal) -> None:
+        """Ends it from outside: the agent was stopped, or the session ends."""
+        if not self.over.done():
+            self._land(why)
+            self._task.cancel()
+
+    async def _fly(self) -> None:
+        agent = self._agent
+        try:
+            await self._check()
+            await self._start()
+        except Failed as failed:
+            self._land(refusal("resume_failed", name=agent.name, reason=failed.reason))
+        except PostroomError as error:
+            self._land(refusal("resume_failed", name=agent.name, reason=error.message.rstrip(".")))
+        except Exception as error:
+            self._host.log(f"resuming {agent.id} failed: {type(error).__name__}: {error}")
+            self._land(refusal("resume_failed", name=agent.name, reason="this program failed to"))
+        else:
+            self._land(None)
+
+    def _fell(self, task: asyncio.Task[None]) -> None:
+        """Its task has ended; one that was cancelled before or while it flew has not landed."""
+        if task.cancelled():
+            self._land(refusal("resume_failed", name=self._agent.name, reason="it was taken back"))
+
+    async def _check(self) -> None:
+        """Everything that may refuse before the host is asked to start the run."""
+        host, agent = self._host, self._agent
+        if host.guard is not None:
+            try:
+                reason = await calling.call(host.guard, agent, seconds=ALLOW_SECONDS)
+            except Exception as error:
+                host.log(f"the guard of a resume raised {type(error).__name__}")
+                raise Failed("whether it may be resumed could not be found out") from None
+            if reason is not None:
+                raise Failed(str(reason) or "its guard does not allow it")
+        try:
+            life, rebuilt = await asyncio.to_thread(host.kept, agent.id)
+        except Unusable as flaw:
+            raise Failed(flaw.reason) from None
+        if (life.name, life.runs) != (self._before.name, self._before.runs):
+            raise Failed("its metadata is not what this session wrote")
+        agent.voice.recipients.restore(rebuilt.pins)
+        try:
+            await host.ask("task_created", agent, run=agent.run + 1)
+        except Veto as veto:
+            raise Failed(f"a hook does not allow it: {veto.reason}") from None
+
+    async def _start(self) -> None:
+        """Begins the next run, and calls the host."""
+        host, agent = self._host, self._agent
+        life = runs.resumed(agent.life, host.session.now())
+        if life is None:
+            raise Failed("it was stopped meanwhile")
+        host.keep(agent, life)
+        self._begun = True
+        entries = agent.pending.drain()
+        self._handed = entries
+        agent.took(entries)
+        messages = Batch(entries, ids=host.session.new_id)
+        self.ended = agent.ended_future()
+        work = asyncio.get_running_loop().create_task(self._ask(messages))
+        try:
+            await asyncio.wait(
+                {work, self.over}, timeout=host.start_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            if not work.done():
+                host.mind(work, agent)
+        if self.over.done():
+            if work.done():
+                host.mind(work, agent)
+            return
+        if not work.done():
+            work.cancel()
+            seconds = f"{host.start_seconds:g}"
+            host.log(f"resuming {agent.id}: no start within {seconds} s, taken back")
+            raise Failed(f"it did not say within {seconds} s that its run had started")
+        error = asyncio.CancelledError() if work.cancelled() else work.exception()
+        if error is not None:
+            what = type(error).__name__
+            host.log(f"resuming {agent.id} raised {what}")
+            raise Failed(f"its program raised {what}")
+
+    async def _ask(self, messages: Batch) -> None:
+        """Calls the host, unless the flight was ended from outside in the meantime."""
+        if self.over.done() and self.over.result() is not None:
+            return
+        assert self._host.resume is not None, "the route is refused where there is none"
+        await calling.call(self._host.resume, self._agent, messages, seconds=None)
+
+    def _land(self, why: Refusal | None) -> None:
+        """It is known now: the agent runs, or is as stopped as it was, and nothing waits for it."""
+        if self.over.done():
+            return
+        host, agent = self._host, self._agent
+        agent.flight = None
+        if why is None:
+            host.started(agent)
+        elif self._begun and agent.state == "live":
+            # The number of the run is not given out again: what was begun may still come to life somewhere.
+            before = self._before
+            host.keep_anyhow(
+                agent,
+                replace(
+                    agent.life, state=before.state, started_at=before.started_at, ended_at=before.ended_at
+                ),
+            )
+            agent.run_ended(None)
+        if why is not None:
+            # What the host had, and started no run with, ends with the rest that joined.
+            left = [*self._handed, *agent.pending.drain()]
+            host.dropped(agent, left, why, frozenset(self._awaited))
+        self.over.set_result(why)
+        agent.ring()
+
+    def __repr__(self) -> str:
+        return f"<Flight of {self._agent.name}, {'over' if self.over.done() else 'under way'}>"
