@@ -62,7 +62,36 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "recipients": ("core.*", "errors", "directory", "commits", "state.keeping"),
     "origins": ("core.*", "directory", "transport", "state.keeping"),
     "commits": ("core.*", "errors", "transport", "state.keeping"),
-    "agents": ("core.*", "state.*", "errors", "transport", "client", "transports", "neighbours"),
+    "voice": ("agent", "core.*", "recipients"),
+    "hosting": (
+        "core.*",
+        "errors",
+        "commits",
+        "directory",
+        "origins",
+        "recipients",
+        "sending",
+        "voice",
+        "state.keeping",
+    ),
+    # The agents inside a session (chapter 06).
+    "calling": (),
+    "batch": ("core.*",),
+    "mainline": ("batch", "commits", "core.*", "errors", "session"),
+    "agent": (*("agents", "batch", "commits", "core.*", "errors", "resuming", "voice", "state.transcripts"),),
+    "resuming": (
+        *("agent", "agents", "batch", "calling", "core.*", "errors", "lifecycle", "state.agent_files"),
+    ),
+    "lifecycle": ("calling", "core.*", "errors"),
+    "delivering": ("agent", "core.*", "lifecycle", "mainline", "resuming", "session", "voice"),
+    "announcing": ("agent", "core.*", "errors", "lifecycle", "mainline", "session"),
+    "remembering": (
+        *("agent", "ask", "core.*", "errors", "session", "state.agent_files", "state.transcripts"),
+    ),
+    "agents": (
+        *("agent", "announcing", "ask", "batch", "core.*", "delivering", "errors", "lifecycle", "mainline"),
+        *("remembering", "resuming", "session", "voice", "state.agent_files"),
+    ),
     # The parts of a session, each of which one of its concerns is left to.
     "alarm": (),
     "standing": ("core.*",),
@@ -70,7 +99,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "hearing": ("core.*", "errors", "commits", "directory", "transport", "state.keeping"),
     "holding": ("core.*", "errors", "commits", "standing", "telling", "state.keeping"),
     "idling": (*("core.*", "hearing", "origins", "standing", "telling", "transport", "state.keeping"),),
-    "sending": ("core.*", "commits", "idling", "recipients", "standing", "transport", "state.keeping"),
+    "sending": ("core.*", "commits", "idling", "standing", "transport", "voice", "state.keeping"),
     "taking": (
         *("core.*", "errors", "commits", "hearing", "idling", "sending", "standing", "telling"),
         "state.keeping",
@@ -84,22 +113,23 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "session": (
         *("core.*", "state.*", "errors", "directory", "origins", "commits", "recipients"),
         *("alarm", "standing", "telling", "hearing", "holding", "idling", "sending", "taking", "deciding"),
-        *("attending",),
+        *("attending", "hosting", "voice"),
         *("transport", "client", "transports", "neighbours"),
     ),
     "desktop": ("core.*", "present", "session"),
-    "door": ("core.*", "errors", "transport"),
+    "door": ("ask", "core.*", "errors", "transport"),
     "verdicts": ("present", "core.*"),
-    "call": ("core.*", "arguments", "present", "transport"),
+    "call": ("agent", "core.*", "arguments", "present", "transport"),
     "counter": (
         *("session", "door", "call", "core.*", "errors", "present", "verdicts", "transport"),
         "state.processes",
     ),
     "control": (
         *("session", "door", "call", "counter", "core.*", "errors", "arguments", "present", "transport"),
-        *("state.processes", "state.roster"),
+        *("agent", "state.processes", "state.roster"),
     ),
-    "tools": ("call", "control", "core.*", "errors", "present", "session"),
+    "tools": ("agent", "batch", "call", "control", "core.*", "errors", "present", "session"),
+    "speaking": ("agent", "arguments", "batch", "call", "control", "core.*", "present", "tools"),
     "opening": (
         *(
             "session",
@@ -141,7 +171,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "clients.lodging": ("ask", "core.*", "door", "errors", "session", "tools"),
     "clients.mcp": (
         *("arguments", "clients", "clients.asking", "clients.lodging", "clients.stdio", "core.*", "errors"),
-        *("lineage", "presence", "present", "session", "state.processes", "tools"),
+        *("client", "lineage", "presence", "present", "session", "state.processes", "tools"),
     ),
     "clients.*": (
         *("session", "control", "call", "ask", "client", "clients", "core.*", "errors", "clients.hooks"),
@@ -172,13 +202,14 @@ RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
             "listing",
             "portion",
             "ringing",
+            "runs",
         ),
-        ("route", "inbox", "letter", "notices"),
+        ("route", "inbox", "letter", "notices", "report", "transcript"),
     ),
     "state": (
         ("files", "processes", "record", "schema", "keeping", "tasklist"),
-        ("places", "tenure", "names", "store_files", "memory_tables", "watch", "scopes"),
-        ("belongings", "database", "config", "memory_store"),
+        ("places", "tenure", "names", "store_files", "memory_tables", "watch", "scopes", "transcripts"),
+        ("belongings", "database", "config", "memory_store", "agent_files"),
         ("readings", "journal"),
         ("writer",),
         ("store_holds",),
@@ -198,9 +229,11 @@ RANK = {
 
 PURE = frozenset(
     "__future__ base64 bisect collections dataclasses datetime difflib enum functools hashlib heapq hmac itertools json math"
-    " operator re string types typing unicodedata".split()
+    " operator re string threading types typing unicodedata".split()
 )
 """All of the standard library that the core may use: no I/O, clock, randomness or logging comes with it.
+
+`threading` is here for the lock of the queues, to which any thread may append.
 
 `datetime` is here for writing times that were given; its clocks are CLOCKS.
 """

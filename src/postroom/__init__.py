@@ -16,9 +16,14 @@ __version__ = "0.1.0"
 # Type checkers take it for true. From `typing` it would load `re` and more into every command (12.16).
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from postroom.agent import *
+    from postroom.agents import *
+    from postroom.batch import *
     from postroom.core.message import *
     from postroom.core.settings import *
     from postroom.errors import *
+    from postroom.lifecycle import *
+    from postroom.mainline import *
     from postroom.opening import *
     from postroom.session import *
     from postroom.transport import *
@@ -38,12 +43,20 @@ _OFFERED = {
         "Receipt",
         "Refusal",
         "Rule",
+        "RunStatus",
         "Status",
         "Step",
+        "TaskNotification",
     ),
     # who takes part
     "postroom.opening": ("open_session", "open_in_memory", "Gathering"),
     "postroom.session": ("Session",),
+    # the agents inside a session, for programs that run their own loops
+    "postroom.agents": ("Agents",),
+    "postroom.agent": ("Agent", "Observer", "Run"),
+    "postroom.mainline": ("MainLoop",),
+    "postroom.batch": ("Attachment", "Batch"),
+    "postroom.lifecycle": ("Hooks", "LifecycleEvent", "Veto"),
     # what bounds it
     "postroom.core.settings": ("Limits",),
     # what carries it
@@ -51,7 +64,15 @@ _OFFERED = {
     # what can go wrong: broken callers, broken wires
     "postroom.errors": (
         *("PostroomError", "CallerError", "WireError", "StoreError"),
-        *("BadFrame", "BadUsage", "InvalidName", "LineTooLong", "NoSession", "NotYourSession"),
+        *(
+            "AgentStopped",
+            "BadFrame",
+            "BadUsage",
+            "InvalidName",
+            "LineTooLong",
+            "NoSession",
+            "NotYourSession",
+        ),
         *("SessionClosed", "SessionInUse", "SettingInvalid", "StoreFailed", "StoreTooNew"),
         *("UnfitPath", "Unsupported"),
     ),
