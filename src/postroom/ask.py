@@ -50,6 +50,9 @@ CONTINUED = bytes(range(0x80, 0xC0))
 ANSWER_SECONDS = 5.0
 """Until the session's process has said that it took the request; it answers in its own time (`wait`)."""
 
+INSIDE = "inside-"
+"""How the token begins of an agent or an observer inside a session (06.14): whoever has one speaks as that one alone."""
+
 FILE, FOLDER, SOCKET = 0o100000, 0o040000, 0o140000
 """Kinds of file, as the mode of each says them."""
 
@@ -253,7 +256,9 @@ def state_folder(environ: dict[bytes, bytes]) -> str | None:
 
 
 def locate(session: str | None, environ: dict[bytes, bytes]) -> tuple[str, str] | None:
-    """Finds the control socket of the session that is meant (10.38).
+    """Finds the control socket of the session that is meant, and the token to show there (10.38).
+
+    An agent or an observer of a session shows its own token, whichever session is meant: any other refuses it.
 
     Args:
         session: what `--session` named, if it did.
@@ -261,12 +266,22 @@ def locate(session: str | None, environ: dict[bytes, bytes]) -> tuple[str, str] 
 
     Returns (path of the control socket, token), or None.
     """
-    if session is None:
-        session = environ.get(b"POSTROOM_SESSION", b"").decode() or None
-        path = environ.get(b"POSTROOM_SOCKET", b"").decode()
-        token = environ.get(b"POSTROOM_TOKEN", b"").decode()
-        if session is None and path.endswith(".sock") and token and exists(path):
-            return path[:-5] + ".ctl.sock", token
+    named = environ.get(b"POSTROOM_SESSION", b"").decode() or None if session is None else session
+    path = environ.get(b"POSTROOM_SOCKET", b"").decode()
+    token = environ.get(b"POSTROOM_TOKEN", b"").decode()
+    given = session is None and token and path.endswith(".sock") and exists(path)
+    if given and named is None:
+        return path[:-5] + ".ctl.sock", token
+    found = lying(named, environ)
+    if not token.startswith(INSIDE):
+        return found
+    if found is not None:
+        return found[0], token
+    return (path[:-5] + ".ctl.sock", token) if given else None
+
+
+def lying(session: str | None, environ: dict[bytes, bytes]) -> tuple[str, str] | None:
+    """The same by what lies in the state folder; without a name it is the session of an ancestor."""
     state = state_folder(environ)
     if state is None or not closed_to_others(state):
         return None

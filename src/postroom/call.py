@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from postroom import present
 from postroom.arguments import Values
+from postroom.core import contract
 from postroom.core.message import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from postroom.agent import Agent, Observer
     from postroom.transport import Evidence
 
 
@@ -48,6 +52,7 @@ class Call:
     Attributes:
         evidence: what is known of the process that asks.
         token: what it showed; empty for nothing.
+        speaker: the agent or the observer inside the session whose token that is; None: the main conversation speaks.
         args: the values of its command line.
         stdin: what came on its standard input; a number is the size of what was too large.
         ended: the last frame was sent.
@@ -56,11 +61,22 @@ class Call:
     def __init__(self, connection: Connection, token: str = "") -> None:
         self.evidence = connection.evidence
         self.token = token
+        self.speaker: Agent | Observer | None = None
         self.args = Values(json=False)
         self.stdin: str | int | None = None
         self.ended = False
         self._connection = connection
         self._confirmed: asyncio.Future[bool] | None = None
+
+    def text(self) -> str | Refusal | None:
+        """What a `send` says, from its command line or from standard input; None for nothing (10.2)."""
+        if not self.args.stdin:
+            return self.args.text
+        if isinstance(self.stdin, int):
+            too_large = contract.too_large(self.stdin)
+            assert too_large is not None
+            return too_large
+        return (self.stdin or "").removesuffix("\n")
 
     def part(self, out: str = "", err: str = "", *, kind: str = "part", code: int = 0) -> None:
         """Sends one frame of the answer."""
@@ -83,6 +99,25 @@ class Call:
         self._confirmed = asyncio.get_running_loop().create_future()
         self.part(out, kind="confirm")
         return await self._confirmed
+
+    async def hand_over(self, out: str, settle: Callable[[bool], None], *, more: bool = False) -> None:
+        """Prints what was taken, and has it count as taken only then (11.1).
+
+        Args:
+            out: as it is printed.
+            settle: told once whether it was printed.
+            more: the answer goes on; else this was the last of it.
+        """
+        printed = False
+        try:
+            printed = await self.printed(out)
+        finally:
+            if not printed:
+                settle(False)
+        if printed:
+            settle(True)
+        if not (printed and more):
+            self.done(code=0 if printed else 1)
 
     def heard(self, line: bytes) -> None:
         """Takes a line that the command sent after its request."""

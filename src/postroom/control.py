@@ -2,8 +2,8 @@
 
 A command asks its session's own process: that process resolves, pins, sends and renders (10.21). What a
 command writes and reads is described in `ask`, who is heard in `door`, and the verbs about what may come in, some of
-which need a person, are in `counter`. A peer's connection to the inbox never reaches these verbs: this is another
-socket.
+which need a person, are in `counter`. What an agent or an observer inside the session may ask for is in `speaking`. A
+peer's connection to the inbox never reaches these verbs: this is another socket.
 
 That a request was taken is said at once, the answer comes in its own time. A lease lives as long as the
 connection that took it (11.1): the command prints, says `ok`, and only then are the messages consumed; a
@@ -13,7 +13,8 @@ connection that closes before gives them back at once.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from postroom.errors import BadFrame, BadUsage, PostroomError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+    from postroom.agent import Agent
     from postroom.call import Connection
     from postroom.core.message import Message, Step
     from postroom.door import Door
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 1.0
 """How often `--watch` and `log --follow` look again: no more than one wake-up a second (12.21)."""
+
+AGENT_ANSWERS = "Its answer goes to this session's own loop, and is not waited for here.\n"
+"""What `--wait-reply` comes to where an agent inside the session was written to (06.10)."""
 
 
 @dataclass(slots=True)
@@ -125,9 +130,19 @@ class Control:
             line: the request, one JSON object.
         """
         call.args = Values(json=b'"--json"' in line)
-        refusal = refused_entry(self.door, self.session.id, call.token, call.evidence)
+        agents = self.session.inside
+        call.speaker = agents.by_token(call.token) if agents is not None else None
+        judge = partial(
+            refused_entry,
+            self.door,
+            self.session.id,
+            call.token,
+            call.evidence,
+            inside=call.speaker is not None,
+        )
+        refusal = judge()
         if refusal is not None and is_free(line):
-            refusal = refused_entry(self.door, self.session.id, call.token, call.evidence, free=True)
+            refusal = judge(free=True)
         if refusal is not None:
             call.refused(refusal)
             return None
@@ -154,7 +169,7 @@ class Control:
         return task
 
     async def _run(self, call: Call) -> None:
-        verb = VERBS.get(call.args.verb)
+        verb = VERBS.get(call.args.verb) if call.speaker is None else speaking
         try:
             if verb is None:
                 call.refuse(
@@ -176,24 +191,27 @@ class Control:
     async def send(self, call: Call) -> None:
         """`send TO [TEXT]` (10.2)."""
         args = call.args
-        text = args.text
-        if args.stdin:
-            if isinstance(call.stdin, int):
-                too_large = contract.too_large(call.stdin)
-                assert too_large is not None
-                return call.refused(too_large)
-            text = (call.stdin or "").removesuffix("\n")
+        text = call.text()
+        if isinstance(text, Refusal):
+            return call.refused(text)
         since = self.session.now()
         result = await self.session.send_call(call_of(args, text), msg_id=args.msg_id)
         if isinstance(result, Refusal):
             return call.refused(result)
         document = present.receipt_document(result)
         code = 1 if result.status == "unknown" else 0
-        shown = present.receipt_text(result, self.session.name)
+        here = min(
+            result.waiting, self.session.store.waiting_count
+        )  # what `inbox` shows; the rest is its loop's
+        shown = present.receipt_text(replace(result, waiting=here), self.session.name)
         if args.wait_reply is None or code:
             return call.answer(document, shown, code, err=f"{result.status}\n" if code else "")
         if not args.json:
             call.part(shown)
+        if result.to.kind == "agent":
+            document["reply"] = None
+            ended = result.result is not None  # its last words are in the receipt
+            return call.answer(document, "" if ended else AGENT_ANSWERS, 0 if ended else 3)
         reply = await self.session.wait_for(replies(result, since), args.wait_reply)
         if reply is None:
             document["reply"] = None
@@ -209,24 +227,11 @@ class Control:
         return await self._hand_over(call, lease, text)
 
     async def _hand_over(self, call: Call, lease: Lease, out: str, *, more: bool = False) -> None:
-        """Prints a lease at the command's end and confirms it; what is not printed goes back (11.1).
-
-        Args:
-            call: whose command prints.
-            lease: what was taken.
-            out: as it is printed.
-            more: the answer goes on; else this was the last of it.
-        """
-        printed = False
-        try:
-            printed = await call.printed(out)
-        finally:
-            if not printed:
-                self.session.release(lease)
-        if printed:
-            self.session.confirm(lease)
-        if not (printed and more):
-            call.done(code=0 if printed else 1)
+        """Prints a lease and confirms it; what is not printed goes back (11.1)."""
+        session = self.session
+        await call.hand_over(
+            out, lambda printed: (session.confirm if printed else session.release)(lease), more=more
+        )
 
     def _rendered(self, call: Call, lease: Lease) -> str:
         if call.args.json:
@@ -308,16 +313,21 @@ class Control:
 
     async def list(self, call: Call) -> None:
         """`list` (10.1)."""
+        await self.listed(call, self.session)
+
+    async def listed(self, call: Call, who: Session | Agent, head: str = "") -> None:
+        """Answers `list` for the main conversation, or for an agent, whose own row is shown as `head`."""
         args = call.args
         if contract.is_denied("ListAgents", self.session.standing.settings.denied):
             return call.refused(contract.refusal("denied_by_settings", tool="ListAgents"))
         last: present.Document = {}
         while True:
-            answer = self.session.listing(args.text, kind=args.kind, limit=args.limit)
+            answer = who.listing(args.text, kind=args.kind, limit=args.limit)
             document = present.listing_document(answer)
             if document != last:
-                text = present.listing_text(answer, self.session.now(), filtered=bool(args.text or args.kind))
-                call.part(present.dumps(document) if args.json else text)
+                shown = answer._replace(own=None) if head else answer
+                text = present.listing_text(shown, self.session.now(), filtered=bool(args.text or args.kind))
+                call.part(present.dumps(document) if args.json else head + text)
                 last = document
             if not args.watch:
                 return call.done()
@@ -369,6 +379,10 @@ def loaded_late(module: str, name: str, does: str) -> Callable[[Control, Call], 
     verb.__doc__ = does
     return verb
 
+
+speaking = loaded_late(
+    "postroom.speaking", "answer", "Any verb, asked by an agent or an observer inside the session."
+)
 
 VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
     "send": Control.send,

@@ -1,14 +1,16 @@
 """Who may speak on a session's control socket, who is a person, and the two lines with which a command begins.
 
 Only what shows a token of this session, or is its own child, is heard; a process that belongs to another session
-is refused, whatever it shows (05.26). What needs a person is refused, token or not, to a process that any session
+is refused, whatever it shows (05.26). An agent or an observer inside the session has a token of its own, and whoever
+shows it is that one and nobody else (06.14). What needs a person is refused, token or not, to a process that any session
 started and to one without a terminal (10.39). It decides and reads; it answers nobody (`control` does).
 
 How it fails: a first line that shows no token admits nobody by itself; a request that `ask` would not write is
 BadFrame. Nothing else is raised for whatever bytes come. Where nothing is known of a process it is no person.
 
 Weak: any program of this user can read the client token, and can make itself a terminal and leave its family. So
-this stops an agent that runs the command in its shell, and not a hostile program. Where one process of a client holds
+this stops an agent that runs the command in its shell, and not a hostile program. An agent's process that lays its own token
+aside, and runs below the session's process, is taken for the main conversation's. Where one process of a client holds
 several conversations, as Codex's does, their commands look alike: the agent of one can read another's inbox.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import TYPE_CHECKING, TypeGuard, cast
 
+from postroom.ask import INSIDE
 from postroom.core import contract
 from postroom.errors import BadFrame
 
@@ -56,16 +59,27 @@ FREE = frozenset({"list", "peers"})
 
 
 def refused_entry(
-    door: Door, session_id: str, token: str, evidence: Evidence, *, free: bool = False
+    door: Door, session_id: str, token: str, evidence: Evidence, *, free: bool = False, inside: bool = False
 ) -> Refusal | None:
     """Judges whether a connection may use the verbs (05.26); None admits it.
 
     The rungs, first that answers wins:
-        1. the nearest ancestor that is a registered session, or its client, is whom the process belongs to:
+        1. the token of an agent or observer that is none of this session's refuses, whoever shows it: a process that
+           was an agent's is not taken for the main conversation's.
+        2. the nearest ancestor that is a registered session, or its client, is whom the process belongs to:
            this session admits, any other but the one that opened this session refuses, unless the verb is `free`.
-        2. one of this session's tokens admits.
-        3. everything else is refused.
+        3. one of this session's tokens admits, an agent's or observer's too.
+        4. everything else is refused.
+
+    Args:
+        door, session_id: of the session that is asked.
+        token: what it showed.
+        evidence: what the kernel says of the other end.
+        free: the verb is free.
+        inside: the token is that of an agent or an observer of this session.
     """
+    if token.startswith(INSIDE) and not inside:
+        return contract.refusal("not_your_session")
     for pid, start in evidence.ancestry:
         sessions = door.registered(pid, start)
         if (pid, start) == door.process or session_id in sessions:
@@ -74,7 +88,7 @@ def refused_entry(
             if door.opened_by not in sessions and not free:
                 return contract.refusal("not_your_session")
             break
-    if token and (same(token, door.client_token) or same(token, door.child_token)):
+    if inside or (token and (same(token, door.client_token) or same(token, door.child_token))):
         return None
     return contract.refusal("not_your_session")
 

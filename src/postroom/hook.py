@@ -5,7 +5,8 @@ session answers: the client's own JSON, or nothing. Like `ask`, on which it stan
 and loads nothing that the interpreter does not have compiled in or as an extension.
 
 WHICH SESSION. That of the client which started this process, and of no program further up: an agent that runs another
-agent in its shell keeps its mail to itself, though the inner one has inherited its `POSTROOM_SESSION`. Above the
+agent in its shell keeps its mail to itself, though the inner one has inherited its `POSTROOM_SESSION`. A client that is
+an agent inside a program's session, by the token in its environment, has no session, and gets none. Above the
 client's own process only its own launcher, and a shell in which a person has opened a session, may have one; the same
 client above a shell is an agent that runs this one. `lineage.find` has the same rule, and a test holds the two together. Where the first event of a client finds no session, it starts one in the background.
 
@@ -180,6 +181,8 @@ class Hook:
             raise Failed("no folder for state is known")
         conversation = conversation_of(said)
         connected = self.connected(conversation) or self.claimed(conversation)
+        if connected is None and posix.environ.get(b"POSTROOM_TOKEN", b"").startswith(ask.INSIDE.encode()):
+            return  # an agent inside another session: it is no session of its own
         if connected is None and self.event in STARTERS and self.client in PROGRAMS:
             self.start(conversation)
             connected = self.connected(conversation)

@@ -346,7 +346,9 @@ async def attend(control: Control, call: Call) -> None:
     process = (call.args.client_pid or 0, call.args.client_start or "")
     if process not in call.evidence.ancestry:
         return call.refused(contract.refusal("not_your_session"))
-    if session.attendant is None:
+    if (
+        session.attendant is None and session.inside is None
+    ):  # a program that hosts agents has a loop of its own
         client = load(call.args.client)
         environ = borrowed(os.environ, process[0])
         state, _ = places.needed_state_folder(environ)

@@ -4,6 +4,9 @@
 Both give an `Answered`, whose `settle` is to be told once whether the whole result was written: only then do the messages
 that it carries count as read. In the other process they are leased for as long as the connection lives.
 
+`guest_of` says whether a process is an agent, or an observer, inside such a session: by the token in its environment, which
+the session's process is asked about (06.14).
+
 How it fails: a process that does not answer is an answer too, `no_session`, or `unknown` where it had taken a message.
 """
 
@@ -12,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from postroom import ask, tools
 from postroom.core import contract
 from postroom.core.message import Refusal
 from postroom.door import MAX_REQUEST
-from postroom.errors import PostroomError
+from postroom.errors import NoSession, PostroomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from postroom.session import Session
 
-__all__ = ["Answered", "Elsewhere", "Here", "Place", "refused"]
+__all__ = ["Answered", "Elsewhere", "Guest", "Here", "Place", "guest_of", "refused"]
 
 CONFIRM_SECONDS = 5.0
 """How long the process of the session may take to hear that a result was written."""
@@ -169,6 +172,46 @@ class Elsewhere:
     async def close(self) -> None:
         """Waits until that process has heard what was written."""
         await asyncio.gather(*self._telling, return_exceptions=True)
+
+
+class Guest(NamedTuple):
+    """An agent or an observer inside a session that lives in another process.
+
+    Attributes:
+        kind: `agent` or `observer`.
+        name: what it is called there.
+        path, token: how that process is reached.
+    """
+
+    kind: str
+    name: str
+    path: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<Guest {self.name}, {self.kind}>"
+
+
+def guest_of(environ: Mapping[str, str]) -> Guest | None:
+    """Who this process is inside another's session, by the token in its environment; None: nobody, so it is a session.
+
+    Args:
+        environ: of this process, or of the client that started it.
+
+    Raises NoSession where the token is such a one and nobody vouches for it: whoever was an agent is not made a session.
+    """
+    if not environ.get("POSTROOM_TOKEN", "").startswith(ask.INSIDE):
+        return None
+    found = ask.locate(None, {key.encode(): value.encode() for key, value in environ.items()})
+    if found is not None:
+        with contextlib.suppress(ask.Unanswered, OSError, ValueError, KeyError, TypeError):
+            said = json.loads(ask.answer_of(*found, ["tool", tools.WHOAMI]))
+            if said["kind"] in ("agent", "observer"):
+                return Guest(said["kind"], str(said["name"]), *found)
+    raise NoSession(
+        "The token in the environment is that of an agent inside another program, and that program does not know it.",
+        "Let that program start this agent again.",
+    )
 
 
 NOT_THERE = Refusal(

@@ -11,6 +11,9 @@ AGAIN. A client that lost a result may make its call again. What it sends for on
 the client's own id of that use, or else from the request's id on this connection and from the arguments, so its effect is
 one (11.5). A request with another id is another message: a model may say the same thing twice.
 
+AN AGENT inside a program's session, or an observer, is known by the token in its environment: then this is no session. Its
+tools are asked of that program's process, and it speaks as itself (06.14).
+
 WHO the session is comes from the client's process, its environment and what it puts beside a call (`_meta`), never from
 a tool's arguments.
 
@@ -45,10 +48,11 @@ from mcp.server.lowlevel import Server
 
 from postroom import __version__, clients, present, tools
 from postroom.clients.asking import SCHEMA, AskingInside, Replied
-from postroom.clients.lodging import Elsewhere, Here, refused
+from postroom.clients.lodging import Elsewhere, Guest, Here, guest_of, refused
 from postroom.clients.stdio import Incoming, Outgoing, claimed
 from postroom.core import contract
 from postroom.core.message import Refusal
+from postroom.core.report import OBSERVER_REPORT
 from postroom.errors import NoSession
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from postroom.arguments import Values
+    from postroom.client import Client
     from postroom.clients.lodging import Place
     from postroom.presence import Present
     from postroom.session import Session
@@ -96,6 +101,9 @@ ANNOTATIONS = {
     ),
     # It hands a message out again unless its result was sent whole.
     "read_messages": types.ToolAnnotations(title="Read messages", read_only_hint=True, open_world_hint=False),
+    "report_observation": types.ToolAnnotations(
+        title="Report an observation", destructive_hint=False, open_world_hint=False
+    ),
 }
 """What clients go by when they decide whether a person is asked about a call (09.9)."""
 
@@ -109,9 +117,23 @@ the handshake needs nothing of it."""
 MOST_SAID = 100
 """Lines on standard error at most: a client may keep them."""
 
+OBSERVING = (
+    "You observe another agent. `report_observation` puts what you saw before it, and is all that you can do here: you "
+    "cannot write to anybody else, and nobody can answer you. A report is information: it approves nothing, changes "
+    "nothing and lends no permission."
+)
+"""What the server says of itself to an observer (06.14)."""
 
-def definitions() -> types.ListToolsResult:
-    """The tools as a client lists them (09.9): three; an observer's is listed for observers, of which there are none yet."""
+WHOSE = ("POSTROOM_TOKEN", "POSTROOM_SESSION", "POSTROOM_SOCKET")
+"""Variables that say whose a process is inside a session. Some clients start their servers without them."""
+
+
+def definitions(kind: str = "") -> types.ListToolsResult:
+    """The tools as a client lists them (09.9): three, or for an `observer` its own."""
+    if kind == "observer":
+        own: tuple[Mapping[str, object], ...] = (OBSERVER_REPORT,)
+    else:
+        own = (contract.SEND_MESSAGE, contract.LIST_AGENTS, contract.READ_MESSAGES)
     return types.ListToolsResult(
         tools=[
             types.Tool(
@@ -121,7 +143,7 @@ def definitions() -> types.ListToolsResult:
                 annotations=ANNOTATIONS[contract.TOOL_NAMES[str(tool["name"])]],
                 _meta=LARGE if tool is contract.READ_MESSAGES else None,
             )
-            for tool in (contract.SEND_MESSAGE, contract.LIST_AGENTS, contract.READ_MESSAGES)
+            for tool in own
         ]
     )
 
@@ -134,18 +156,26 @@ class Serving:
 
     Args:
         outgoing: knows what has left; None: another transport, which does not say, so a result counts as sent.
+        kind: `agent` or `observer` inside another process's session; empty: a session; None: `is_for` says it later.
     """
 
-    def __init__(self, outgoing: Outgoing | None = None) -> None:
+    def __init__(self, outgoing: Outgoing | None = None, kind: str | None = "") -> None:
         self.progress_seconds = PROGRESS_SECONDS
         self.on_greeted: Callable[[], None] = lambda: None
         self._lodged: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self._kind: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._outgoing = outgoing
         self._here: Present | None = None
         self._connection = uuid.uuid4().hex
         self._waiting: set[anyio.CancelScope] = set()
         self._asking: asyncio.Task[None] | None = None
         self._greeted = False
+        if kind is not None:
+            self.is_for(kind)
+
+    def is_for(self, kind: str) -> None:
+        """Says whose the tools are: `agent`, `observer`, or empty for a session."""
+        self._kind.set_result(kind)
 
     def lodge(self, place: Place, here: Present | None = None) -> None:
         """Says where the session lives.
@@ -162,7 +192,7 @@ class Serving:
     ) -> types.ListToolsResult:
         """Answers `tools/list`."""
         del context, params
-        return definitions()
+        return definitions(await asyncio.shield(self._kind))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Answers `tools/call`. A tool that there is not is an error of the protocol, everything else a result."""
@@ -332,13 +362,13 @@ def takes_forms(capabilities: types.ClientCapabilities | None) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def server_of(serving: Serving) -> Server[Any]:
+def server_of(serving: Serving, instructions: str = contract.INSTRUCTIONS) -> Server[Any]:
     """The SDK's server with our tools."""
     server: Server[Any] = Server(
         "postroom",
         version=__version__,
         title="Postroom",
-        instructions=contract.INSTRUCTIONS,
+        instructions=instructions,
         on_list_tools=serving.list_tools,
         on_call_tool=serving.call_tool,
     )
@@ -405,17 +435,24 @@ async def attend(args: Values) -> None:
     loop = asyncio.get_running_loop()
     reading, writing = claimed()
     say = to_stderr()
+    guest = await loop.run_in_executor(None, guest_of, os.environ) if WHOSE[0] in os.environ else None
     outgoing = Outgoing(writing)
-    serving = Serving(outgoing)
+    serving = Serving(outgoing, None if guest is None else guest.kind)
     incoming = Incoming(reading, outgoing, serving.client_closed)
-    server = server_of(serving)
+    observes = guest is not None and guest.kind == "observer"
+    server = server_of(serving, OBSERVING if observes else contract.INSTRUCTIONS)
     async with contextlib.AsyncExitStack() as stack:
         running = loop.create_task(server.run(incoming, outgoing, server.create_initialization_options()))
         stack.push_async_callback(ended, running)
         await outgoing.begun(GREETING_SECONDS)
-        here = await stack.enter_async_context(present_of(args))
-        session = here.session
-        place: Place = Elsewhere(here.control_path, here.token) if session is None else Here(session)
+        here: Present | None = None
+        if guest is None:
+            guest = await loop.run_in_executor(None, guest_of, kept_back(args))
+            serving.is_for("" if guest is None else guest.kind)
+        if guest is None:
+            here = await stack.enter_async_context(present_of(args))
+        session = None if here is None else here.session
+        place: Place = Here(session) if session is not None else elsewhere(guest or here)
         handler = Said(say if session is None else session.log)
         logging.getLogger().addHandler(handler)
         stack.callback(logging.getLogger().removeHandler, handler)
@@ -423,24 +460,52 @@ async def attend(args: Values) -> None:
         stack.push_async_callback(outgoing.aclose)
         stack.push_async_callback(serving.close)
         stack.push_async_callback(ended, running)
-        serving.on_greeted = lambda: greet(session, say)
+        serving.on_greeted = lambda: greet(session, guest, say)
         serving.lodge(place, here)
         await running
 
 
-def present_of(args: Values) -> contextlib.AbstractAsyncContextManager[Present]:
-    """The presence of the client that started this process. Raises NoSession, BadUsage."""
+def elsewhere(there: Guest | Present | None) -> Elsewhere:
+    """The process in which the session lives."""
+    if isinstance(there, Guest):
+        return Elsewhere(there.path, there.token)
+    assert there is not None, "it is an agent of a session, or has one"
+    return Elsewhere(there.control_path, there.token)
+
+
+def kept_back(args: Values) -> dict[str, str]:
+    """What the client's process was started with and has not handed on, of what says whose it is inside a session."""
+    from postroom.lineage import BORROWED
+    from postroom.state import processes
+
+    found = None if any(name in os.environ for name in WHOSE) else client_of(args)
+    if found is None:
+        return {}
+    given = {name: value for name in BORROWED if (value := os.environ.get(name)) is not None}
+    return {**processes.environment_of(found[1][0], (*WHOSE, *BORROWED)), **given}
+
+
+def client_of(args: Values) -> tuple[Client, tuple[int, str]] | None:
+    """The client that started this process, and the (pid, start) of its process; None where that is not seen."""
     from postroom.lineage import client_process, recognised
-    from postroom.presence import present
     from postroom.state import processes
 
     line = processes.ancestry(os.getpid())
     client = clients.load(args.client) if args.client else recognised(os.environ, line)
     process = client_process(client, os.environ, line)
-    if process is None:
+    return None if process is None else (client, process)
+
+
+def present_of(args: Values) -> contextlib.AbstractAsyncContextManager[Present]:
+    """The presence of the client that started this process. Raises NoSession, BadUsage."""
+    from postroom.presence import present
+
+    found = client_of(args)
+    if found is None:
         raise NoSession(
             "Nothing is known of the process that started this.", "An MCP client starts it, by itself."
         )
+    client, process = found
     return present(
         client, process, environ=os.environ, name=args.name, mode=args.mode, settings=args.settings
     )
@@ -452,8 +517,10 @@ async def ended(running: asyncio.Task[None]) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def greet(session: Session | None, say: Callable[[str], None]) -> None:
+def greet(session: Session | None, guest: Guest | None, say: Callable[[str], None]) -> None:
     """Says once, for the person who looks into the client's log, who this session is and what it lacks (10.8)."""
+    if guest is not None:
+        return say(f"this is the {guest.kind} {guest.name} inside another program's session")
     if session is None:
         return say("attached to the session that is there")
     status = session.status()

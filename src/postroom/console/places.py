@@ -73,6 +73,8 @@ def directory() -> Directory:
 def meant_session(named: str | None) -> Meant | None:
     """Which session is meant (10.38): the one named, else POSTROOM_SESSION, else an ancestor's.
 
+    An agent inside a session shows its own token, whichever session is meant: any other refuses it.
+
     Returns None when none is. Raises NoSession for one that is named and not there.
     """
     book = roster()
@@ -83,7 +85,8 @@ def meant_session(named: str | None) -> Meant | None:
     if not book.lives(session_id, doubtful=True):
         raise not_running(session_id, wanted)
     token, control_path = credentials(book.folder(session_id), session_id, wanted)
-    return Meant(session_id, control_path, token)
+    own = os.environ.get("POSTROOM_TOKEN", "")
+    return Meant(session_id, control_path, own if own.startswith(ask.INSIDE) else token)
 
 
 def named_session(given: str | None) -> str | None:
