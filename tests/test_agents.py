@@ -575,3 +575,592 @@ def test_a_background_agent_writes_to_main() -> None:
             )
 
     run(work())
+
+
+@pytest.mark.rule("06.8", "01.18", "06.16")
+def test_nobody_else_writes_to_main() -> None:
+    async def work() -> None:
+        tried: list[Receipt | Refusal] = []
+
+        async def works(agent: Agent, prompt: str) -> str:
+            del prompt
+            tried.append(await agent.send("main", "x", summary="s"))
+            return "done"
+
+        async with hosted(run=works) as (session, agents):
+            sync = await agents.start("sync", background=False)
+            for to in ("main", "MAIN", session.name, f"lead [{session.ref}]"):
+                refused(await sync.send(to, "x", summary="s"), "main_not_addressable")
+            assert await agents.run("go") == "done"
+            refused(tried[0], "main_not_addressable")
+            refused(await session.send("main", "x", summary="s"), "cannot_message_self")
+            refused(await session.send("lead", "x", summary="s"), "cannot_message_self")
+            assert not agents.main.drain(idle=True)
+        async with hosted(background=False) as (_, agents):
+            worker = await agents.start("worker")
+            refused(await worker.send("main", "x", summary="s"), "main_not_addressable")
+
+    run(work())
+
+
+@pytest.mark.rule("01.18")
+def test_an_outsider_has_no_main(home: Path) -> None:
+    async def work() -> None:
+        async with open_session("lead", cwd=str(home)) as session:
+            agents = Agents(session)
+            worker = await agents.start("worker")
+            for to, code in (
+                ("main", "main_not_addressable"),
+                ("worker", "not_found"),
+                (worker.id, "not_found"),
+            ):
+                call: dict[str, object] = {"to": to, "message": "x", "summary": "s"}
+                refused(await send_as_outsider(call, environ=os.environ), code)
+            assert worker.waiting == 0 == agents.main.waiting
+
+    run(work())
+
+
+# ── the three return paths ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.11")
+def test_the_end_of_a_run_is_told_to_its_owner_once_with_all_that_is_known() -> None:
+    async def work() -> None:
+        async with hosted(resume=Starter()) as (session, agents):
+            worker, mate = await agents.start("worker"), await agents.start("mate")
+            async with worker.running() as its:
+                its.result, its.usage = "The tests pass.", {"input_tokens": 3}
+                its.output_path, its.worktree = "/out/log", "/trees/7"
+            assert not await worker.finish(result="once more")
+            sent(await session.send("worker", "go on", summary="s"), "resumed")
+            assert await worker.finish("failed", result="It broke.")
+            batch = agents.main.drain()
+            tasks = [each.task for each in batch.entries if isinstance(each, Entry) and each.task]
+            assert [(one.task_id, one.status, one.run, one.result) for one in tasks] == [
+                (worker.id, "completed", 1, "The tests pass."),
+                (worker.id, "failed", 2, "It broke."),
+            ]
+            assert (tasks[0].output_path, tasks[0].worktree, tasks[0].usage) == (
+                "/out/log",
+                "/trees/7",
+                {"input_tokens": 3},
+            )
+            assert [each.priority for each in batch.entries if isinstance(each, Entry)] == ["next", "next"]
+            said = attributes(blocks(batch)[0])
+            assert (said["status"], said["run"], said["task-id"]) == ("completed", "1", worker.id)
+            assert not mate.drain(), "a final text is told to nobody else"
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+def test_a_run_that_raises_has_failed_and_one_that_is_cancelled_was_killed() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            broken, stuck = await agents.start("broken"), await agents.start("stuck")
+            with pytest.raises(ValueError, match="no such column"):
+                async with broken.running():
+                    raise ValueError("no such column")
+
+            async def hangs(agent: Agent) -> None:
+                async with agent.running():
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(hangs(stuck))
+            await turns()
+            await agents.stop(stuck, by_user=False)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            given_up = asyncio.create_task(hangs(await agents.start("given up")))
+            await turns()
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            told = [each.task for each in agents.main.drain().entries if isinstance(each, Entry)]
+            assert [one and (one.name, one.status) for one in told] == [
+                ("broken", "failed"),
+                ("stuck", "killed"),
+                ("given up", "killed"),
+            ]
+
+    run(work())
+
+
+@pytest.mark.rule("06.11", "06.2")
+def test_of_progress_only_the_latest_waits_and_only_an_idle_loop_hears_it() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            for each in ("10 %", "20 %"):
+                worker.progress(each)
+                other.progress(f"other: {each}")
+            worker.progress("30 %")
+            assert not agents.main.drain()
+            batch = agents.main.drain(idle=True)
+            assert words(batch) == ["30 %", "other: 20 %"]
+            assert [attributes(each)["status"] for each in blocks(batch)] == ["running", "running"]
+            worker.progress("40 %")
+            assert words(agents.main.drain(idle=True)) == ["40 %"]
+            await worker.finish()
+            agents.main.drain()
+            worker.progress("too late")
+            assert not agents.main.drain(idle=True)
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+def test_an_agent_that_owns_agents_hears_of_them_and_main_does_not() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            chief = await agents.start("chief")
+            hand, sync = await agents.start("hand", owner=chief), await agents.start("sync", background=False)
+            hand.progress("10 %")
+            hand.progress("20 %")
+            await hand.finish(result="done")
+            sync.progress("for whoever runs it")
+            await sync.finish(result="for whoever runs it")
+            assert words(chief.drain()) == ["20 %", "done"]
+            assert not agents.main.drain(idle=True)
+
+    run(work())
+
+
+@pytest.mark.rule("06.12")
+def test_with_background_work_off_a_send_returns_the_final_text_of_the_run_that_it_started() -> None:
+    async def work() -> None:
+        async def resume(agent: Agent, messages: object) -> None:
+            del messages
+            asyncio.get_running_loop().create_task(goes_on(agent))
+
+        async def goes_on(agent: Agent) -> None:
+            async with agent.running() as its:
+                await turns()
+                its.result = f"run {agent.run} is done"
+
+        async with hosted(resume=resume, background=False) as (session, agents):
+            worker = await agents.start("worker")
+            assert sent(await session.send("worker", "live", summary="s")).result is None
+            worker.drain()
+            await worker.finish(result="first")
+            receipt = sent(await session.send("worker", "again", summary="s"), "resumed")
+            assert receipt.result == "run 2 is done"
+            assert worker.state == "completed"
+            assert not agents.main.drain(idle=True), "it is told in the result and nowhere else"
+        async with hosted(resume=resume) as (session, agents):
+            worker = await agents.start("worker")
+            await worker.finish(result="first")
+            assert sent(await session.send("worker", "again", summary="s"), "resumed").result is None
+            await until(lambda: worker.state == "completed")
+
+    run(work())
+
+
+# ── observers ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.14", "01.32")
+def test_an_observer_reports_to_whom_it_watches_and_can_be_turned_off() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            of_main, of_worker = agents.observe(name="watch"), agents.observe(worker)
+            assert sent(of_main.report("careful", "urgent")).to.name == "main"
+            assert sent(of_worker.report("slow")).to.name == "worker"
+            [entry] = agents.main.drain().entries
+            assert isinstance(entry, Entry)
+            assert (entry.text, entry.severity, entry.priority) == ("careful", "urgent", "next")
+            assert (entry.origin.kind, entry.origin.identity) == ("observer", of_main.id)
+            batch = worker.drain()
+            [block] = blocks(batch)
+            assert (block.name, block.text, attributes(block)["severity"]) == (
+                "observer-report",
+                "slow",
+                "info",
+            )
+            assert "from" not in attributes(block), "it cannot be answered"
+            of_main.on = False
+            refused(of_main.report("x"), "denied_by_settings")
+            sent(of_worker.report("the other one is on"))
+            refused(of_worker.report(" "), "message_missing")
+            refused(of_worker.report("x" * 10_001), "report_too_long")
+            refused(of_worker.report("x", "grave"), "invalid_record")
+            sent(of_worker.report("x" * 10_000))
+            await agents.stop(worker)
+            refused(of_worker.report("x"), "peer_unavailable")
+            assert not agents.main.drain(idle=True).entries[1:]
+            del session
+
+    run(work())
+
+
+@pytest.mark.rule("06.14")
+def test_nobody_can_address_an_observer() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here) as peer:
+            worker = await agents.start("worker")
+            watch = agents.observe(name="watch")
+            for to in ("watch", watch.id, f"watch [{ref_of(watch.id)}]"):
+                code = "stale_ref" if "[" in to else "not_found"
+                for send in (session.send, worker.send, peer.send):
+                    refused(await send(to, "x", summary="s"), code)
+            assert "watch" not in names(agents.rows())
+
+    run(work())
+
+
+# ── hooks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.15")
+def test_hooks_hear_of_each_boundary_in_its_order_and_of_no_text() -> None:
+    async def work() -> None:
+        heard: list[LifecycleEvent] = []
+
+        async def hook(event: LifecycleEvent) -> None:
+            heard.append(event)
+
+        hooks = Hooks(
+            agent_started=hook,
+            agent_stopped=hook,
+            task_created=hook,
+            task_completed=hook,
+            message_queued=hook,
+            message_drained=hook,
+        )
+        async with hosted(hooks=hooks, resume=Starter()) as (session, agents):
+            worker = await agents.start("worker")
+            receipt = sent(await session.send("worker", "secret words", summary="s"))
+            worker.drain()
+            await until(lambda: len(heard) == 4)
+            await worker.finish(result="secret words")
+            again = sent(await session.send("worker", "secret words too", summary="s"), "resumed")
+            await until(lambda: len(heard) == 9)
+            what = [(each.kind, each.agent == worker.id, each.run, each.msg_id, each.count) for each in heard]
+            assert what[:6] == [
+                ("task_created", True, 1, "", 0),
+                ("agent_started", True, 1, "", 0),
+                ("message_queued", True, 1, receipt.msg_id, 0),
+                ("message_drained", True, 1, "", 1),
+                ("task_completed", True, 1, "", 0),
+                *([("agent_stopped", True, 1, "", 0)] if heard[5].kind == "agent_stopped" else [what[5]]),
+            ]
+            kinds = [each.kind for each in heard[5:]]
+            assert sorted(kinds) == sorted(
+                ["agent_stopped", "task_created", "agent_started", "message_queued"]
+            )
+            assert heard[-1].msg_id == again.msg_id
+            assert "secret" not in repr(heard)
+
+    run(work())
+
+
+@pytest.mark.rule("06.15")
+def test_the_main_queue_has_its_boundaries_too_and_peers_mail_is_in_it() -> None:
+    async def work() -> None:
+        heard: list[tuple[str, str, int]] = []
+
+        async def hook(event: LifecycleEvent) -> None:
+            assert (event.name, event.run) == ("main", 0)
+            heard.append((event.kind, event.msg_id, event.count))
+
+        here = Gathering()
+        hooks = Hooks(message_queued=hook, message_drained=hook)
+        async with hosted(here, hooks=hooks) as (_, agents), peer_of(here) as peer:
+            worker = await agents.start("worker")
+            ids = [
+                sent(await worker.send("main", "a", summary="s")).msg_id,
+                sent(await peer.send("lead", "b", summary="s")).msg_id,
+                sent(agents.observe().report("c")).msg_id,
+            ]
+            batch = agents.main.drain()
+            assert len(batch) == 3
+            batch.confirm()
+            await until(lambda: len(heard) == 4)
+            assert heard == [*(("message_queued", each, 0) for each in ids), ("message_drained", "", 3)]
+
+    run(work())
+
+
+@pytest.mark.rule("06.15")
+def test_a_hook_that_raises_breaks_no_delivery() -> None:
+    async def work() -> None:
+        def hook(event: LifecycleEvent) -> None:
+            raise RuntimeError(event.kind)
+
+        hooks = Hooks(**dict.fromkeys(Hooks.__dataclass_fields__, hook))  # pyright: ignore[reportArgumentType]
+        async with hosted(hooks=hooks) as (session, agents):
+            worker = await agents.start("worker")
+            sent(await session.send("worker", "a", summary="s"))
+            assert words(worker.drain()) == ["a"]
+            assert await worker.finish(result="done")
+            assert words(agents.main.drain()) == ["done"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.15")
+def test_a_veto_keeps_an_agent_from_being_made_and_a_run_from_completing() -> None:
+    async def work() -> None:
+        allowed: list[str] = []
+
+        def hook(event: LifecycleEvent) -> None:
+            if event.name.startswith("bad") and event.name not in allowed:
+                raise Veto("not today")
+
+        async with hosted(hooks=Hooks(task_created=hook), resume=Starter()) as (session, agents):
+            with pytest.raises(Veto, match="not today"):
+                await agents.start("bad")
+            assert agents.rows() == []
+            refused(await session.send("bad", "x", summary="s"), "not_found")
+            await agents.start("good")
+            assert names(agents.rows()) == ["good"]
+            allowed.append("bad")
+            assert (await agents.start("bad")).name == "bad", "the name was not taken"
+        async with hosted(hooks=Hooks(task_completed=hook)) as (session, agents):
+            worker = await agents.start("bad-end")
+            with pytest.raises(Veto):
+                await worker.finish(result="done")
+            assert worker.state == "live"
+            assert not agents.main.drain()
+            assert await worker.finish("failed"), "only a completion is asked for"
+
+    run(work())
+
+
+# ── workflows ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.16")
+def test_a_workflows_agent_answers_its_script_alone_and_nobody_can_address_it() -> None:
+    async def work() -> None:
+        here = Gathering()
+        met: list[Agent] = []
+
+        async with hosted(here, run=None) as (session, _):
+            with pytest.raises(BadUsage):
+                await session.run_agent("x")
+
+        async def works(agent: Agent, prompt: str) -> str:
+            met.append(agent)
+            for who in (agents.get("mate"), None):
+                send = session.send if who is None else who.send
+                refused(await send(agent.name, "x", summary="s"), "not_found")
+                refused(await send(agent.id, "x", summary="s"), "not_found")
+            refused(await peer.send(agent.name, "x", summary="s"), "not_found")
+            assert agent.name not in names(session.listing().rows)
+            return f"the answer to {prompt}"
+
+        async with hosted(here, name="second", run=works) as (session, agents), peer_of(here) as peer:
+            mate = await agents.start("mate")
+            assert await session.run_agent("how many?", name="counter") == "the answer to how many?"
+            assert met[0].name == "counter"
+            assert not agents.main.drain(idle=True)
+            assert not mate.drain()
+            assert agents.get("counter") is None
+            with pytest.raises(BadUsage):
+                async with hosted() as (bare, _):
+                    await bare.run_agent("x")
+
+    run(work())
+
+
+@pytest.mark.rule("06.16")
+def test_a_workflow_that_raises_raises_in_the_script() -> None:
+    async def work() -> None:
+        async def works(agent: Agent, prompt: str) -> str:
+            raise ValueError(prompt)
+
+        async with hosted(run=works) as (session, agents):
+            with pytest.raises(ValueError, match="boom"):
+                await session.run_agent("boom")
+            assert not agents.main.drain(idle=True)
+
+    run(work())
+
+
+# ── lists ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("01.29")
+def test_a_list_shows_itself_then_agents_then_sessions() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here, "aaa") as peer:
+            worker = await agents.start("worker", agent_type="coder")
+            viewer = await agents.start("viewer")
+            idle = await agents.start("zz")
+            await agents.stop(viewer)
+            waiting = asyncio.create_task(idle.wait(SECONDS))
+            await turns()
+            shown_ = session.listing()
+            assert shown_.own is not None
+            assert shown_.own.name == "lead"
+            assert [(row.name, row.kind, row.state, row.type) for row in shown_.rows] == [
+                ("viewer", "agent", "stopped", ""),
+                ("worker", "agent", "busy", "coder"),
+                ("zz", "agent", "idle", ""),
+                ("aaa", "session", shown_.rows[3].state, ""),
+            ]
+            assert all(row.ref and row.seen_at for row in shown_.rows)
+            assert names(session.listing("WORK").rows) == ["worker"]
+            assert names(session.listing(kind="agent").rows) == ["viewer", "worker", "zz"]
+            assert (names(session.listing(limit=1).rows), session.listing(limit=1).left_out) == (
+                ["viewer"],
+                3,
+            )
+            of_worker = worker.listing()
+            assert of_worker.own is not None
+            assert of_worker.own.name == "worker"
+            assert names(of_worker.rows) == ["viewer", "zz", "aaa", "lead"]
+            assert names(peer.listing().rows) == ["lead"], "a session's agents are its own affair"
+            await session.send("zz", "x", summary="s")
+            assert await waiting
+
+    run(work())
+
+
+@pytest.mark.rule("01.29", "02.14")
+def test_every_row_of_a_list_can_be_written_to_by_its_name_and_by_its_ref() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here, resume=Starter()) as (session, agents), peer_of(here):
+            ended = await agents.start("ended")
+            await agents.start("worker")
+            await ended.finish()
+            for row in session.listing().rows:
+                for number, to in enumerate((row.name, shown(row.name, row.ref))):
+                    answer = await session.send(to, f"{number}", summary="s")
+                    assert isinstance(answer, Receipt), answer
+                    assert answer.to.name == row.name
+
+    run(work())
+
+
+# ── to other sessions ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.8", "01.22", "01.15")
+def test_an_agents_message_to_a_session_goes_out_as_the_session_and_is_answered_there() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here) as peer:
+            worker = await agents.start("worker")
+            receipt = sent(await worker.send("peer", "a question", summary="s"))
+            assert (receipt.to.kind, receipt.pin and receipt.pin.identity) == ("session", peer.id)
+            [got] = peer.drain()
+            assert (got.text, got.origin.kind, got.origin.name) == ("a question", "peer", "lead")
+            sent(
+                await peer.send(
+                    shown(session.name, session.ref), "answer", summary="s", in_reply_to=got.msg_id
+                )
+            )
+            assert worker.waiting == 0
+            assert words(agents.main.drain()) == ["answer"]
+            for to in ("peer", "worker-x", "main"):
+                call = {"to": to, "message": "x", "summary": "s", "notify_when_idle": True}
+                code = "not_found" if to == "worker-x" else "notify_not_allowed"
+                no = refused(await worker.send_call(call), code)
+                assert code == "not_found" or "only the main conversation" in no.message
+            other = await agents.start("other")
+            for who in (worker.send_call, session.send_call):
+                call = {"to": "other", "message": "x", "summary": "s", "notify_when_idle": True}
+                refused(await who(call), "notify_not_allowed")
+            record = {"to": "other", "message": {"type": "shutdown_request"}}
+            refused(await worker.send_call(record), "structured_needs_team")
+            assert (other.waiting, len(peer.drain())) == (0, 0)
+
+    run(work())
+
+
+@pytest.mark.rule("02.14", "06.8")
+def test_no_peer_can_address_an_agent() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (_, agents), peer_of(here) as peer:
+            worker = await agents.start("worker")
+            crew = Agents(peer)
+            far = await crew.start("far")
+            for to, code in (
+                ("worker", "not_found"),
+                (worker.id, "not_found"),
+                (shown("worker", worker.ref), "stale_ref"),
+            ):
+                for send in (peer.send, far.send):
+                    no = refused(await send(to, "x", summary="s"), code)
+                    assert no.candidates == ()
+            assert worker.waiting == 0
+            assert names(far.listing().rows) == ["lead", "peer"]
+
+    run(work())
+
+
+@pytest.mark.rule("02.14", "06.8")
+def test_no_peer_can_address_an_agent_over_sockets(home: Path) -> None:
+    async def work() -> None:
+        cwd = str(home)
+        async with open_session("lead", cwd=cwd) as lead, open_session("peer", cwd=cwd) as peer:
+            agents = Agents(lead)
+            worker = await agents.start("worker")
+            for to, code in (
+                ("worker", "not_found"),
+                (worker.id, "not_found"),
+                (shown("worker", worker.ref), "stale_ref"),
+            ):
+                refused(await peer.send(to, "x", summary="s"), code)
+            sent(await worker.send("peer", "a question", summary="s"))
+            [got] = peer.drain()
+            assert (got.origin.name, got.origin.identity) == ("lead", lead.id)
+            sent(await peer.send(shown("lead", lead.ref), "answer", summary="s"))
+            assert await agents.main.wait(SECONDS)
+            assert words(agents.main.drain()) == ["answer"]
+            assert worker.waiting == 0
+            assert "worker" not in names(peer.listing().rows)
+            lead.directory.refresh()
+            sent(await lead.send("worker", "still here after a look around", summary="s"))
+            assert worker.waiting == 1
+
+    run(work())
+
+
+@pytest.mark.rule("02.15")
+def test_of_an_agent_and_a_session_of_one_name_the_near_one_is_taken_and_it_is_said() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here, "worker") as peer:
+            worker = await agents.start("worker")
+            receipt = sent(await session.send("worker", "x", summary="s"))
+            assert receipt.to.kind == "agent"
+            assert any(peer.ref in warning for warning in receipt.warnings)
+            assert (worker.waiting, peer.drain()) == (1, [])
+            far = sent(await session.send(shown("worker", peer.ref), "y", summary="s"))
+            assert far.to.kind == "session"
+            assert [one.text for one in peer.drain()] == ["y"]
+
+    run(work())
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("01.21", "01.33", "03.33")
+@pytest.mark.parametrize("tool", ["SendMessage", "send_message"])
+def test_a_denied_tool_stops_sends_to_and_from_agents(tool: str) -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here) as peer:
+            worker = await agents.start("worker")
+            watch = agents.observe()
+            sent(await worker.send("main", "before", summary="s"))
+            session.apply(denying(tool))
+            for send, to in ((session.send, "worker"), (worker.send, "main"), (worker.send, "peer")):
+                refused(await send(to, "x", summary="s"), "denied_by_settings")
+            refused(await worker.send("", "x"), "denied_by_settings")
+            sent(watch.report("is another tool"))
+            assert (worker.waiting, peer.drain(), len(agents.main.drain())) == (0, [], 2)
+            session.apply(denying())
+            sent(await session.send("worker", "after", summary="s"))
+
+    run(work())
