@@ -1164,3 +1164,292 @@ def test_a_denied_tool_stops_sends_to_and_from_agents(tool: str) -> None:
             sent(await session.send("worker", "after", summary="s"))
 
     run(work())
+
+
+@pytest.mark.rule("01.21", "01.33")
+@pytest.mark.parametrize("tool", ["ObserverReport", "report_observation"])
+def test_a_denied_report_is_not_taken(tool: str) -> None:
+    async def work() -> None:
+        async with hosted(settings=denying(tool)) as (session, agents):
+            worker = await agents.start("worker")
+            refused(agents.observe().report("x"), "denied_by_settings")
+            refused(agents.observe(worker).report(""), "denied_by_settings")
+            sent(await session.send("worker", "x", summary="s"))
+            assert (worker.waiting, agents.main.waiting) == (1, 0)
+
+    run(work())
+
+
+@pytest.mark.rule("01.19", "01.7")
+def test_a_text_that_no_line_could_carry_is_refused_after_what_is_wrong_with_its_target() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker, stopped = await agents.start("worker"), await agents.start("stopped")
+            await agents.stop(stopped)
+            agents.main.drain()
+            refused(await worker.send("main", "x" * (MAX_SENT + 1), summary="s"), "message_too_large")
+            no = refused(await session.send("worker", "ü" * (MAX_SENT + 1), summary="s"), "message_too_large")
+            assert "1,000,001" in no.message
+            assert "1,000,000" in no.message
+            sent(await session.send("worker", "ü" * MAX_SENT, summary="s"))
+            refused(await session.send("stopped", "x" * (MAX_SENT + 1), summary="s"), "stopped_by_user")
+            assert (worker.waiting, agents.main.waiting) == (1, 0)
+
+    run(work())
+
+
+@pytest.mark.rule("01.13", "01.12", "01.14", "01.9", "01.10", "01.11")
+def test_an_agents_call_is_held_to_the_same_rules() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            for to, text, summary, code in (
+                ("other", "x", None, "summary_missing"),
+                ("other", "x", "s" * 201, "summary_too_long"),
+                ("other", " ", "s", "message_missing"),
+                ("other", '{"type": "shutdown_request"}', "s", "protocol_frame_in_text"),
+                (" ", "x", "s", "empty_target"),
+                ("*", "x", "s", "broadcast_unsupported"),
+                ("@other", "x", "s", "at_sign_in_target"),
+            ):
+                refused(await worker.send(to, text, summary=summary), code)
+            assert other.waiting == 0
+
+    run(work())
+
+
+# ── loops ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def passed_on(first: Agent, ring: list[Agent]) -> tuple[int, Receipt | Refusal]:
+    """Each agent of a ring passes on what it got, always in new words, until one is refused; how many came."""
+    number = 0
+    while True:
+        taker = ring[number % len(ring)]
+        answer = await first.send(taker.id, f"message {number}", summary="s")
+        if isinstance(answer, Refusal):
+            return number, answer
+        number += 1
+        assert len(taker.drain()) == 1
+        first = taker
+
+
+@pytest.mark.rule("03.61", "03.66", "03.68")
+def test_two_agents_that_answer_each_other_come_to_rest() -> None:
+    async def work() -> None:
+        async with hosted(limits=Limits()) as (_, agents):
+            one, two = await agents.start("one"), await agents.start("two")
+            delivered, no = await passed_on(one, [two, one])
+            assert (delivered, no.code if isinstance(no, Refusal) else "") == (2 * SELF_HOPS + 1, "hop_loop")
+
+    run(work())
+
+
+@pytest.mark.rule("03.62", "03.66", "03.68")
+def test_any_ring_of_agents_comes_to_rest_after_twenty_eight_deliveries() -> None:
+    async def work() -> None:
+        async with hosted(limits=Limits()) as (_, agents):
+            ring = [await agents.start(f"agent {letter}") for letter in "abcd"]
+            delivered, no = await passed_on(ring[-1], ring)
+            assert (delivered, no.code if isinstance(no, Refusal) else "") == (CHAIN, "hop_runaway")
+
+    run(work())
+
+
+@pytest.mark.rule("03.66", "03.68")
+def test_main_and_an_agent_that_answer_each_other_come_to_rest() -> None:
+    async def work() -> None:
+        async with hosted(limits=Limits()) as (session, agents):
+            worker = await agents.start("worker")
+            delivered = 0
+            while delivered < 2 * CHAIN:
+                if isinstance(await session.send("worker", f"and {delivered}?", summary="s"), Refusal):
+                    break
+                delivered += 1
+                assert len(worker.drain()) == 1
+                if isinstance(await worker.send("main", f"so {delivered}.", summary="s"), Refusal):
+                    break
+                delivered += 1
+                assert len(agents.main.drain()) == 1
+            assert delivered == 2 * SELF_HOPS + 1
+
+    run(work())
+
+
+@pytest.mark.rule("03.66")
+def test_an_agent_that_looks_for_more_while_it_works_answers_in_the_chain_of_what_it_got() -> None:
+    """A boundary with nothing there is not the end of its turn: that is its rest, or the end of its run."""
+
+    async def work() -> None:
+        clock = Time()
+        async with hosted(limits=Limits(), clock=clock) as (session, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            await session.send("worker", "go", summary="s")
+            worker.drain()
+            clock.now += 120_000
+            assert not worker.drain()
+            await worker.send("other", "an answer", summary="s")
+            assert len(other.peek()[0].hop_chain) == 2
+            assert not await worker.wait(0)
+            await worker.send("other", "of its own accord", summary="s")
+            assert len(other.peek()[1].hop_chain) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("03.66")
+def test_a_chain_goes_from_a_peer_through_main_and_an_agent_to_a_peer_and_a_user_starts_afresh() -> None:
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, agents), peer_of(here) as peer, peer_of(here, "next") as after:
+            worker = await agents.start("worker")
+            await peer.send("lead", "please", summary="s")
+            [incoming] = agents.main.drain().entries
+            await session.send("worker", "do it", summary="s")
+            [inner] = worker.drain().entries
+            await worker.send("next", "done", summary="s")
+            [outgoing] = after.drain()
+            assert inner.hop_chain[: len(incoming.hop_chain)] == incoming.hop_chain
+            assert len(inner.hop_chain) == len(incoming.hop_chain) + 1
+            assert outgoing.hop_chain[: len(inner.hop_chain)] == inner.hop_chain
+            assert len(outgoing.hop_chain) == len(inner.hop_chain) + 1
+            await worker.send("main", "what came of it", summary="s")
+            agents.main.rest().confirm()
+            await session.send("next", "as you wished", summary="s")
+            [told] = after.drain()
+            assert told.hop_chain[: len(inner.hop_chain)] == inner.hop_chain, (
+                "an agent's word has a cause too"
+            )
+            assert not agents.main.rest()
+            agents.main.prompt("something else")
+            agents.main.drain()
+            await session.send("next", "a new thing", summary="s")
+            [fresh] = after.drain()
+            assert len(fresh.hop_chain) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("03.58", "03.60", "03.57")
+def test_a_burst_and_a_repeat_inside_are_dropped() -> None:
+    async def work() -> None:
+        clock = Time()
+        async with hosted(limits=Limits(), clock=clock) as (session, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            for number in range(BUCKET):
+                sent(await session.send("worker", f"number {number}", summary="s"))
+            refused(await session.send("worker", "one more", summary="s"), "rate_limited")
+            sent(await other.send("worker", "another sender", summary="s"))
+            refused(await other.send("worker", "another, sender!", summary="s"), "duplicate")
+            sent(await other.send("main", "another sender", summary="s"))
+            refused(await other.send("main", "another sender", summary="s"), "duplicate")
+            clock.now += 30_000
+            sent(await other.send("worker", "another sender", summary="s"))
+            assert worker.waiting == BUCKET + 2
+
+    run(work())
+
+
+@pytest.mark.rule("03.60", "02.27")
+def test_what_was_not_delivered_is_no_repeat_when_it_is_sent_again() -> None:
+    """A resume that failed, a list that was dropped: the same words may come at once."""
+
+    async def work() -> None:
+        refuses = ["not now"]
+
+        async with hosted(limits=Limits(), resume=Starter(), guard=lambda _: next(iter(refuses), None)) as (
+            session,
+            agents,
+        ):
+            worker = await agents.start("worker")
+            await worker.finish()
+            refused(await session.send("worker", "go on", summary="s"), "resume_failed")
+            refuses.clear()
+            sent(await session.send("worker", "go on", summary="s"), "resumed")
+            sent(await session.send("worker", "and then this", summary="s"))
+            await agents.stop(worker)
+            agents.restart(worker)
+            sent(await session.send("worker", "and then this", summary="s"), "resumed")
+
+    run(work())
+
+
+@pytest.mark.rule("11.10", "03.60", "01.27")
+@pytest.mark.parametrize("to", ["worker", "main"])
+def test_a_full_list_takes_no_more_and_what_it_did_not_take_is_no_repeat(to: str) -> None:
+    async def work() -> None:
+        async with hosted(limits=replace(Limits.unbounded(), repeat_seconds=30)) as (_, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            for number in range(CAPACITY):
+                sent(await other.send(to, f"number {number}", summary="s"))
+            refused(await other.send(to, "one more", summary="s"), "inbox_full")
+            taken = worker.drain() if to == "worker" else agents.main.drain()
+            assert len(taken) == CAPACITY
+            sent(await other.send(to, "one more", summary="s"))
+            refused(await other.send(to, "one more", summary="s"), "duplicate")
+
+    run(work())
+
+
+@pytest.mark.rule("11.5")
+def test_the_same_id_again_has_one_effect() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            call = {"to": "worker", "message": "x", "summary": "s"}
+            first = sent(await session.send_call(call, msg_id="0191-a"))
+            again = sent(await session.send_call(call, msg_id="0191-a"))
+            assert first.msg_id == again.msg_id == "0191-a"
+            assert worker.waiting == 1
+
+    run(work())
+
+
+@pytest.mark.rule("01.31")
+def test_a_result_says_how_many_wait_for_its_sender() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            for text in "ab":
+                await session.send("worker", text, summary="s")
+                await worker.send("main", text, summary="s")
+            assert sent(await worker.send("other", "x", summary="s")).waiting == 2
+            assert sent(await session.send("other", "x", summary="s")).waiting == 2
+            worker.drain()
+            assert sent(await worker.send("other", "y", summary="s")).waiting == 0
+            assert other.waiting == 3
+
+    run(work())
+
+
+@pytest.mark.rule("02.14", "11.10")
+def test_a_gathering_keeps_nothing_of_a_session_that_has_left() -> None:
+    async def work() -> None:
+        here = Gathering()
+        for _ in range(3):
+            async with hosted(here) as (session, agents), peer_of(here) as peer:
+                await agents.start("worker")
+                refused(await peer.send("worker", "x", summary="s"), "not_found")
+                sent(await session.send("peer", "x", summary="s"))
+            assert here.copies == []
+
+    run(work())
+
+
+@pytest.mark.rule("06.13")
+def test_after_the_end_of_its_session_nothing_is_started_or_sent() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            waiting = asyncio.create_task(worker.wait(SECONDS))
+            await turns()
+            await session.close()
+            assert not await waiting
+            assert worker.state == "killed"
+            for work in (agents.start("x"), worker.send("main", "x", summary="s"), session.run_agent("x")):
+                with pytest.raises(Exception, match="has ended"):
+                    await work
+            assert isinstance(session, Session)
+            assert session.now() == NOW
+
+    run(work())
