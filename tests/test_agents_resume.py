@@ -594,3 +594,530 @@ def says_no(agent: Agent) -> str | None:
 
 def says_nothing(agent: Agent) -> str | None:
     return ""
+
+
+def guard_raises(agent: Agent) -> str | None:
+    raise Boom
+
+
+async def guard_hangs(agent: Agent) -> str | None:
+    await asyncio.Event().wait()
+
+
+async def guard_says_no(agent: Agent) -> str | None:
+    return "its budget is spent"
+
+
+@pytest.mark.rule("06.13")
+@pytest.mark.parametrize(
+    ("guard", "reason"),
+    [
+        (says_no, "its budget is spent"),
+        (guard_says_no, "its budget is spent"),
+        (says_nothing, "its guard does not allow it"),
+        (guard_raises, "could not be found out"),
+        (guard_hangs, "could not be found out"),
+    ],
+)
+def test_a_guard_that_says_no_raises_or_hangs_keeps_the_agent_stopped(guard: Any, reason: str) -> None:
+    async def main() -> None:
+        async with hosting(begins, guard=guard) as host:
+            agent = await stopped(host)
+            assert reason in refused(await host.session.send("worker", "x", summary="s"))
+            assert not host.resumed
+            assert (agent.state, agent.run) == ("completed", 1)
+
+    if guard in (guard_hangs, guard_says_no):
+        virtually(main)
+    else:
+        asyncio.run(asyncio.wait_for(main(), SECONDS))  # a plain function is called in a real thread
+
+
+@pytest.mark.rule("06.15", "06.13")
+def test_a_hook_may_veto_a_resume() -> None:
+    async def main() -> None:
+        seen: list[tuple[str, int]] = []
+
+        async def created(event: LifecycleEvent) -> None:
+            seen.append((event.name, event.run))
+            if event.run > 1:
+                raise Veto("one run is enough")
+
+        async with hosting(begins, hooks=Hooks(task_created=created)) as host:
+            agent = await stopped(host)
+            assert "one run is enough" in refused(await host.session.send("worker", "x", summary="s"))
+            assert seen == [("worker", 1), ("worker", 2)]
+            assert not host.resumed
+            assert agent.state == "completed"
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.11", "06.15")
+def test_a_run_that_is_cancelled_while_a_hook_is_asked_was_killed() -> None:
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def completed(event: LifecycleEvent) -> None:
+            asked.set()
+            await asyncio.sleep(3)
+
+        async with hosting(begins, hooks=Hooks(task_completed=completed)) as host:
+            agent = await host.agents.start("worker")
+            host.work(agent)
+            await asked.wait()
+            (task,) = host.tasks
+            task.cancel()
+            await host.settled()
+            assert agent.state == "killed"
+            assert host.notifications() == [(agent.id, "killed", 1)]
+
+    virtually(main)
+
+
+# ── who is resumed, and what comes back ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.9", "02.23", "02.27")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_report_5_a_completed_agent_by_name_and_by_raw_id_is_one_identity_resumed_once(
+    at_once: bool, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with hosting(
+            lambda host, agent, _: host.work(agent, wait=2), folder=tmp_path / "session"
+        ) as host:
+            agent = await stopped(host)
+            by_name = host.session.send("worker", "by name", summary="s")
+            by_id = host.session.send(agent.id, "by id", summary="s")
+            if at_once:
+                answers = await asyncio.gather(by_name, by_id)
+            else:
+                answers = [await by_name, await by_id]
+            await host.settled()
+            assert [run for run, _ in host.resumed] == [2]
+            assert sorted(host.texts) == ["by id", "by name"]
+            for answer in answers:
+                assert isinstance(answer, Receipt)
+                assert answer.to.ref == agent.ref
+                assert (
+                    answer.pin is None or answer.pin.identity == agent.id
+                )  # an id is no name: nothing to pin
+            assert [row.identity for row in host.agents.rows()] == [agent.id]
+            assert host.notifications() == [(agent.id, "completed", 2)]
+
+    virtually(main)
+
+
+@pytest.mark.rule("02.25", "02.23", "06.13")
+def test_an_evicted_agent_is_read_back_and_an_old_handle_of_it_still_means_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hosting(begins, folder=tmp_path / "session") as host:
+            old = await stopped(host)
+            host.agents.evict(old)
+            answer = await host.session.send("worker", "x", summary="s")
+            assert isinstance(answer, Receipt)
+            assert answer.to.ref == old.ref
+            new = host.agents.get("worker")
+            assert new is not None
+            assert new is not old
+            assert new.run == 2
+            await host.settled()
+            await host.agents.stop(old)  # by the handle from before
+            assert (new.run, new.life.stopped_by_user) == (2, True)
+            refused(await host.session.send("worker", "y", summary="s"), "stopped_by_user")
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.11", "02.25")
+def test_an_agent_that_was_evicted_still_reports_to_the_agent_that_owns_it() -> None:
+    async def main() -> None:
+        async with hosting(lambda host, agent, _: None) as host:
+            owner = await host.agents.start("owner")
+            child = await host.agents.start("child", owner=owner)
+            for agent in (owner, child):
+                await agent.finish("completed")
+            owner.drain()
+            host.notifications()
+            host.agents.evict(child)
+            host.agents.evict(owner)
+            for name in ("owner", "child"):
+                assert isinstance(await host.session.send(name, "go on", summary="s"), Receipt)
+            again, child_again = host.agents.get("owner"), host.agents.get("child")
+            assert again is not None
+            assert child_again is not None
+            await child_again.finish("completed")
+            assert [one.task.run for one in again.peek() if one.task is not None] == [2]
+            assert host.notifications() == []
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.12")
+def test_with_background_work_off_a_send_returns_the_final_text_of_the_run_that_it_starts() -> None:
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def resume(host: Host, agent: Agent, messages: Batch) -> None:
+            async def work() -> None:
+                async with agent.running() as run:
+                    await gate.wait()
+                    host.read(agent)
+                    run.result = f"the last words of run {run.number}"
+
+            host.spawn(work())
+            await asyncio.sleep(1)
+
+        async with hosting(resume, background=False) as host:
+            agent = await stopped(host)
+            assert not agent.background
+            sends = [
+                asyncio.ensure_future(host.session.send("worker", str(n), summary="s")) for n in range(3)
+            ]
+            await asyncio.sleep(10)
+            assert not any(send.done() for send in sends), "delivery and completion are one"
+            live = await host.session.send("worker", "while it runs", summary="s")
+            assert isinstance(live, Receipt)
+            assert (live.status, live.result) == ("queued", None)
+            gate.set()
+            for send in sends:
+                answer = await send
+                assert isinstance(answer, Receipt)
+                assert (answer.status, answer.result) == ("resumed", "the last words of run 2")
+            assert host.texts == ["0", "1", "2", "while it runs"]
+            assert host.notifications() == [], "nobody else is told"
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.12")
+@pytest.mark.parametrize("how", ["fails", "is stopped", "session ends"])
+def test_with_background_work_off_nobody_waits_for_a_run_that_has_ended_otherwise(how: str) -> None:
+    async def main() -> None:
+        async def resume(host: Host, agent: Agent, messages: Batch) -> None:
+            async def work() -> None:
+                with contextlib.suppress(Boom, asyncio.CancelledError):
+                    async with agent.running():
+                        await asyncio.sleep(5)
+                        if how == "fails":
+                            raise Boom
+                        await asyncio.sleep(500)
+
+            host.spawn(work())
+
+        async with hosting(resume, background=False) as host:
+            agent = await stopped(host)
+            sending = asyncio.ensure_future(host.session.send("worker", "x", summary="s"))
+            await asyncio.sleep(1)
+            if how == "is stopped":
+                await host.agents.stop(agent)
+            elif how == "session ends":
+                await host.session.close()
+            answer = await sending
+            assert isinstance(answer, Receipt)
+            assert answer.status == "resumed"
+            assert answer.result == ("Boom" if how == "fails" else None)
+
+    virtually(main)
+
+
+@pytest.mark.rule("02.27")
+def test_whoever_stops_waiting_has_joined_all_the_same() -> None:
+    async def main() -> None:
+        told = asyncio.Event()
+
+        async def resume(host: Host, agent: Agent, messages: Batch) -> None:
+            await told.wait()
+            host.work(agent, wait=2)
+
+        async with hosting(resume) as host:
+            await stopped(host)
+            first = asyncio.ensure_future(host.session.send("worker", "one", summary="s"))
+            second = asyncio.ensure_future(host.session.send("worker", "two", summary="s"))
+            await asyncio.sleep(1)
+            first.cancel()
+            await asyncio.sleep(0)
+            told.set()
+            assert isinstance(await second, Receipt)
+            await host.settled()
+            assert host.texts == ["one", "two"]
+
+    virtually(main)
+
+
+@pytest.mark.rule("11.5", "02.27")
+def test_the_same_id_again_while_a_resume_is_under_way_and_after_it_is_one_message() -> None:
+    async def main() -> None:
+        async with hosting(lambda host, agent, _: host.work(agent, wait=1)) as host:
+            await stopped(host)
+            msg_id = host.session.new_id()
+            raw = {"to": "worker", "message": "once", "summary": "s"}
+            first = asyncio.ensure_future(host.session.send_call(raw, msg_id=msg_id))
+            second = asyncio.ensure_future(host.session.send_call(raw, msg_id=msg_id))
+            assert await first == await second
+            await host.settled()
+            assert await host.session.send_call(raw, msg_id=msg_id) == await first
+            assert host.texts == ["once"]
+
+    virtually(main)
+
+
+@pytest.mark.rule("11.5", "06.8")
+def test_the_same_id_again_to_main_is_one_message() -> None:
+    async def main() -> None:
+        async with hosting(begins) as host:
+            agent = await host.agents.start("worker")
+            msg_id = host.session.new_id()
+            raw = {"to": "main", "message": "once", "summary": "s"}
+            first = await agent.send_call(raw, msg_id=msg_id)
+            assert await agent.send_call(raw, msg_id=msg_id) == first
+            assert texts(host.agents.main.drain()) == ["once"]
+
+    virtually(main)
+
+
+@pytest.mark.rule("02.27")
+@pytest.mark.parametrize("chosen", [True, False])
+def test_whoever_waits_for_a_resume_is_told_of_its_failure_once(chosen: bool) -> None:
+    """By the answer, and not by a notice too; also where the stop comes in the very step of the send."""
+
+    async def main() -> None:
+        async with hosting(hangs) as host:
+            agent = await stopped(host)
+            raw = {"to": "worker", "message": "x", "summary": "s"}
+            msg_id = host.session.new_id() if chosen else None
+            sending = asyncio.ensure_future(host.session.send_call(raw, msg_id=msg_id))
+            while not agent.waiting:
+                await asyncio.sleep(0)
+            await host.agents.stop(agent)
+            refused(await sending, "stopped_by_user")
+            assert not host.agents.main.drain().entries
+
+    virtually(main)
+
+
+@pytest.mark.rule("02.27")
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_flight_whose_task_is_cancelled_by_whoever_cancels_all_fails_like_any_other(steps: int) -> None:
+    async def main() -> None:
+        async with hosting(hangs) as host:
+            agent = await stopped(host)
+            sending = asyncio.ensure_future(host.session.send("worker", "x", summary="s"))
+            while not agent.waiting:
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for task in asyncio.all_tasks():
+                if "_fly" in repr(task.get_coro()):
+                    task.cancel()
+            assert "taken back" in refused(await sending)
+            assert agent.state == "completed"
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.11", "06.13")
+def test_what_an_owner_has_confirmed_while_a_resume_fails_is_not_owed_again() -> None:
+    async def main() -> None:
+        async def resume(host: Host, agent: Agent, messages: Batch) -> None:
+            host.agents.main.drain(idle=True).confirm()
+            raise Boom
+
+        async with hosting(resume) as host:
+            agent = await host.agents.start("worker")
+            await agent.finish("completed")
+            assert [one.run for one in agent.life.owed] == [1]
+            refused(await host.session.send("worker", "x", summary="s"))
+            assert agent.life.owed == ()
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.13")
+def test_once_the_session_has_ended_its_agents_files_are_left_alone(tmp_path: Path) -> None:
+    """They may be another process's by then."""
+
+    async def main() -> None:
+        async with hosting(begins, folder=tmp_path / "session") as host:
+            agent = await host.agents.start("worker")
+            await agent.finish("completed")
+            batch = host.agents.main.drain()
+            await host.session.close()
+            metadata = tmp_path / "session" / "agents" / agent.id / "agent.json"
+            metadata.write_text("the next process's")
+            batch.confirm()
+            await host.agents.stop(agent)
+            host.agents.restart(agent)
+            assert metadata.read_text() == "the next process's"
+
+    virtually(main)
+
+
+@pytest.mark.rule("11.5")
+def test_the_same_id_from_somebody_else_is_another_message() -> None:
+    async def main() -> None:
+        async with hosting(begins) as host:
+            worker, other = await host.agents.start("worker"), await host.agents.start("other")
+            msg_id = host.session.new_id()
+            mine = {"to": "worker", "message": "mine", "summary": "s"}
+            assert isinstance(await host.session.send_call(mine, msg_id=msg_id), Receipt)
+            its = {"to": "worker", "message": "its", "summary": "s"}
+            assert isinstance(await other.send_call(its, msg_id=msg_id), Receipt)
+            assert texts(worker.drain()) == ["mine", "its"]
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.5")
+def test_what_a_dead_run_gives_back_resumes_the_agent_or_is_lost_aloud() -> None:
+    async def main() -> None:
+        async with hosting(begins) as host:
+            agent = await host.agents.start("worker")
+            await host.session.send("worker", "one", summary="s")
+            batch = agent.drain()
+            await agent.finish("failed")
+            batch.release()
+            await asyncio.sleep(1)
+            await host.settled()
+            assert host.resumed == [(2, ["one"])]
+            answer = await host.session.send("worker", "two", summary="s")
+            await asyncio.sleep(1)
+            await host.settled()
+            assert isinstance(answer, Receipt)
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.3")
+def test_what_an_idle_loop_gives_back_wakes_it() -> None:
+    async def main() -> None:
+        async with open_in_memory("lead", Gathering()) as session:
+            woken: list[int] = []
+            agents = Agents(session, wake=lambda: woken.append(1))
+            agents.main.prompt("one")
+            batch = agents.main.drain()
+            assert not agents.main.rest()
+            batch.release()
+            await asyncio.sleep(0)
+            assert woken == [1]
+            assert texts(agents.main.drain()) == ["one"]
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.11")
+def test_nobody_is_resumed_to_hear_how_far_anothers_run_has_come() -> None:
+    async def main() -> None:
+        async with hosting(begins) as host:
+            owner = await host.agents.start("owner")
+            child = await host.agents.start("child", owner=owner)
+            child.progress("half way")
+            assert owner.waiting == 1
+            await owner.finish("completed")
+            await asyncio.sleep(1)
+            assert not host.resumed
+            assert owner.waiting == 0
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.11")
+def test_an_end_that_a_stopped_owner_has_not_read_is_told_to_the_main_conversation() -> None:
+    async def main() -> None:
+        async with hosting(begins) as host:
+            owner = await host.agents.start("owner")
+            child = await host.agents.start("child", owner=owner)
+            await child.finish("completed", result="found")
+            assert host.notifications() == []
+            await host.agents.stop(owner)
+            assert sorted(host.notifications()) == sorted(
+                [(child.id, "completed", 1), (owner.id, "killed", 1)]
+            )
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.13")
+def test_an_old_task_that_ends_late_leaves_the_next_run_cancellable() -> None:
+    async def main() -> None:
+        slow = asyncio.Event()
+        killed: list[int] = []
+
+        async def work(agent: Agent) -> None:
+            async with agent.running() as run:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    killed.append(run.number)
+                    if run.number == 1:
+                        await slow.wait()  # it clears up at length
+                    raise
+
+        def resume(host: Host, agent: Agent, messages: Batch) -> None:
+            host.spawn(work(agent))
+
+        async with hosting(resume) as host:
+            agent = await host.agents.start("worker")
+            first = asyncio.get_running_loop().create_task(work(agent))
+            await asyncio.sleep(1)
+            await host.agents.stop(agent, by_user=False)
+            assert isinstance(await host.session.send("worker", "go on", summary="s"), Receipt)
+            await asyncio.sleep(1)
+            slow.set()
+            await asyncio.wait({first})
+            await host.agents.stop(agent)
+            await asyncio.sleep(1)
+            assert killed == [1, 2]
+            await host.settled()
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.16")
+def test_an_agent_of_a_script_that_is_stopped_is_not_kept_and_not_found() -> None:
+    async def main() -> None:
+        async def run(agent: Agent, prompt: str) -> str:
+            await agents.stop(agent)
+            await agents.stop(agent)
+            return prompt
+
+        async with open_in_memory("lead", Gathering()) as session:
+            agents = Agents(session, run=run)
+            with contextlib.suppress(asyncio.CancelledError):
+                await session.run_agent("count", name="counter")
+            assert agents.rows() == []
+            refused(await session.send("counter", "x", summary="s"), "not_found")
+            assert not agents.main.drain()
+
+    virtually(main)
+
+
+@pytest.mark.rule("06.13")
+def test_a_session_that_ends_while_an_agent_is_made_leaves_none(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def created(event: LifecycleEvent) -> None:
+            await asyncio.sleep(2)
+
+        async with hosting(begins, folder=tmp_path / "session", hooks=Hooks(task_created=created)) as host:
+            making = asyncio.ensure_future(host.agents.start("worker"))
+            await asyncio.sleep(1)
+            await host.session.close()
+            with pytest.raises(Exception, match="has ended"):
+                await making
+        assert not list((tmp_path / "session").rglob("agent.json"))
+
+    virtually(main)
+
+
+def virtually(main: Callable[[], Any]) -> None:
+    """Runs a test in a loop in whose time nothing is waited for; nothing may be left of it."""
+    loop = Stepping()
+    try:
+        loop.finish(main(), seconds=100_000)
+        loop.settle(seconds=2000)
+        left, complaints = loop.left(), loop.complaints
+    finally:
+        loop.close()
+    assert not left
+    assert not complaints
