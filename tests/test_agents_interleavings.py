@@ -358,3 +358,288 @@ class Life1:
 
 def own(batch: Batch) -> list[Entry]:
     return [one for one in batch.entries if isinstance(one, Entry)]
+
+
+class Machine(RuleBasedStateMachine):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = tempfile.mkdtemp(prefix="pr-", dir="/tmp")
+        self.folder = f"{self.root}/session"
+        os.mkdir(self.folder, 0o700)
+        self.world = World()
+        self.life = Life1(self.world, self.folder)
+        self.ids: dict[str, str] = {}
+        self.broken = False
+
+    @initialize(live=st.sets(st.sampled_from(NAMES)))
+    def begin(self, live: set[str]) -> None:
+        life = self.life
+        for name in NAMES:
+            owner = life.agent("ada") if name == "kid" else None
+            agent = life.loop.finish(life.agents.start(name, agent_id=f"id-{name}", owner=owner))
+            self.ids[name] = agent.id
+            self.world.runs[agent.id] = 1
+            if name not in live:
+                life.loop.finish(agent.finish("completed", result="first"))
+
+    # ── rules ────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(sender=st.sampled_from(("main", *NAMES)), to=st.sampled_from(NAMES), times=st.integers(1, 3))
+    def send(self, sender: str, to: str, times: int) -> None:
+        if sender != to:
+            for _ in range(times):
+                self.life.senders.append(self.life.loop.create_task(self.life.say(sender, to)))
+
+    @rule(picks=Picks)
+    def steps(self, picks: list[int]) -> None:
+        for pick in picks:
+            self.life.loop.step(pick)
+
+    @rule(picks=Picks)
+    def settle(self, picks: list[int]) -> None:
+        self.life.loop.settle(picks)
+
+    @rule()
+    def time_goes_on(self) -> None:
+        after = self.life.loop.next_timer
+        if after is not None:
+            self.life.loop.advance(after)
+
+    @rule(
+        how=st.sampled_from(RESUMES),
+        script=Scripts,
+        senders=st.lists(st.sampled_from(("main", *NAMES)), min_size=1, max_size=4),
+        to=st.sampled_from(NAMES),
+        picks=Picks,
+    )
+    def resume(
+        self, how: str, script: tuple[str, ...], senders: list[str], to: str, picks: list[int]
+    ) -> None:
+        """Several write to one agent, and its resume goes as it is told; the machine comes in where the picks end."""
+        self.life.plans.append((how, script))
+        for sender in senders:
+            self.send(sender, to, 1)
+        self.steps(picks)
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        senders=st.lists(st.sampled_from(("main", *NAMES)), min_size=1, max_size=3),
+    )
+    def leave_unread(self, name: str, senders: list[str]) -> None:
+        """A run ends with something in its list."""
+        for sender in senders:
+            self.send(sender, name, 1)
+        self.life.loop.settle(seconds=20)
+        for sender in senders:
+            self.send(sender, name, 1)
+        self.life.loop.settle()
+        self.finish(name, "completed")
+
+    @rule(which=st.sampled_from(("guards", "created", "completed")), how=st.sampled_from(HOOKS))
+    def plan_hook(self, which: str, how: str) -> None:
+        getattr(self.life, which).append(how)
+
+    @rule(name=st.sampled_from(NAMES), script=Scripts)
+    def run(self, name: str, script: tuple[str, ...]) -> None:
+        agent = self.life.agent(name)
+        if agent.flight is None:  # the run of a flight is the host's `resume`'s to begin
+            self.life.host(self.life.run(agent, agent.run, script))
+
+    @rule(name=st.sampled_from(NAMES), status=st.sampled_from(("completed", "failed", "killed")))
+    def finish(self, name: str, status: Any) -> None:
+        async def work() -> None:
+            agent = self.life.agent(name)
+            if agent.flight is None:
+                with contextlib.suppress(Veto):
+                    await agent.finish(status)
+
+        self.life.host(work())
+
+    @rule(which=st.integers(0, 9), host=st.booleans())
+    def cancel(self, which: int, host: bool) -> None:
+        tasks = [one for one in (self.life.hosts if host else self.life.senders) if not one.done()]
+        if tasks:
+            self.life.loop.within(tasks[which % len(tasks)].cancel)
+
+    @rule(name=st.sampled_from(NAMES), by_user=st.booleans())
+    def stop(self, name: str, by_user: bool) -> None:
+        self.life.host(self.life.stop(name, by_user))
+
+    @rule(name=st.sampled_from(NAMES))
+    def restart(self, name: str) -> None:
+        self.life.loop.within(lambda: self.life.restart(name))
+
+    @rule(name=st.sampled_from(NAMES))
+    def evict(self, name: str) -> None:
+        self.life.loop.within(lambda: self.life.evict(name))
+
+    @rule(name=st.sampled_from(NAMES))
+    def drain(self, name: str) -> None:
+        agent = self.life.agent(name)
+        if agent.state == "live":
+            self.world.reads(agent.id, own(self.life.loop.within(agent.drain)))
+
+    @rule(idle=st.booleans())
+    def drain_main(self, idle: bool) -> None:
+        self.life.took(self.life.loop.within(lambda: self.life.agents.main.drain(idle=idle)))
+
+    @rule()
+    def rest(self) -> None:
+        self.life.took(self.life.loop.within(self.life.agents.main.rest))
+
+    @rule()
+    def observe(self) -> None:
+        self.life.loop.within(lambda: self.life.observer.report("careful"))
+
+    @precondition(lambda self: self.life.batches)
+    @rule(which=st.integers(0, 9), confirm=st.booleans())
+    def settle_batch(self, which: int, confirm: bool) -> None:
+        life = self.life
+        batch = life.batches[which % len(life.batches)]
+        life.loop.within(lambda: life.confirm(batch) if confirm else life.release(batch))
+
+    @rule()
+    def close(self) -> None:
+        """The session ends in order, whatever is under way; another process takes the folder up."""
+        life, world = self.life, self.world
+        self.broken = True
+        life.loop.finish(life.session.close())
+        ended = Counter(world.finished)
+        life.loop.settle(seconds=5000)
+        assert all(task.done() for task in life.senders), "a sender waits for ever"
+        assert world.finished == ended, "nothing ends after the end"
+        self.no_fault_was_seen()
+        life.end()
+        self.take_up(live={})
+        self.broken = False
+
+    @rule()
+    def crash(self) -> None:
+        """The process is gone in this instant; another one takes the folder up."""
+        world, kept = self.world, f"{self.root}/kept"
+        self.broken = True
+        live = {agent.id: agent.run for agent in self.life.agents}
+        shutil.copytree(self.folder, kept, symlinks=True)
+        self.life.agents.world = self.life.world = World(handed=world.handed)
+        self.life.end(crash=True)
+        shutil.rmtree(self.folder)
+        os.rename(kept, self.folder)
+        self.take_up(live)
+        self.broken = False
+
+    def take_up(self, live: dict[str, int]) -> None:
+        """Begins the next life, and judges what it is told: `live` are the runs that were killed with the process."""
+        world = self.world
+        due = set(world.finished) - world.confirmed
+        owned = [key for key in due if key[0] == self.ids["kid"]]
+        for record in world.sent.values():
+            record.void = True
+        world.read.clear()
+        world.lost.clear()
+        world.notices.clear()
+        self.life = Life1(world, self.folder)
+        batch = self.life.loop.within(lambda: self.life.agents.main.drain(idle=True))
+        self.life.took(batch)
+        told = [one.task for one in own(batch) if one.task is not None]
+        keys = [(task.task_id, task.run) for task in told]
+        assert len(keys) == len(set(keys)), "a run is told of twice"
+        killed = {task.task_id: task.run for task in told if (task.task_id, task.run) not in world.finished}
+        assert killed == live, "each run that was under way was killed, and nothing else"
+        assert all(
+            task.status == "killed"
+            for task in told
+            if task.task_id in killed and task.run == killed[task.task_id]
+        )
+        # What was put into the list of the agent that owns one is told by that list alone.
+        assert due - set(owned) <= set(keys) <= due | set(killed.items())
+        world.finished = Counter(dict.fromkeys(keys, 1))
+        world.confirmed.clear()
+        for name, identity in self.ids.items():
+            assert self.life.agent(name).id == identity
+
+    # ── what holds ───────────────────────────────────────────────────────────────────────────────
+
+    def no_fault_was_seen(self) -> None:
+        assert not self.world.faults, self.world.faults
+        assert not self.life.loop.complaints, self.life.loop.complaints
+
+    def teardown(self) -> None:
+        well = False
+        try:
+            if self.ids and not self.broken:
+                self.judge()
+            well = not (self.world.faults or self.broken)
+        finally:
+            self.life.end(crash=not well)
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def judge(self) -> None:
+        life, world = self.life, self.world
+        life.plans.clear()
+        life.guards.clear()
+        life.created.clear()
+        life.completed.clear()
+        for _ in range(6):
+            life.loop.settle(seconds=3000)
+            for agent in list(life.agents):
+                world.reads(agent.id, own(life.loop.within(agent.drain)))
+            for batch in list(life.batches):
+                life.loop.within(lambda batch=batch: life.confirm(batch))
+            life.took(life.loop.within(lambda: life.agents.main.drain(idle=True)))
+        self.no_fault_was_seen()
+        assert all(task.done() for task in life.senders), "a sender waits for ever"
+        reads = {who: Counter(entry.msg_id for entry in entries) for who, entries in world.read.items()}
+        for text, sent in world.sent.items():
+            if sent.void:
+                continue
+            target = self.ids[sent.target]
+            came = [entry for entry in world.read.get(target, ()) if entry.text == text]
+            assert len(came) <= 1, f"{text}: read {len(came)} times"
+            if sent.outcome in ("queued", "resumed"):
+                lost = world.lost[sent.msg_id]
+                assert len(came) + lost == 1, f"{text}: {sent.outcome}, read {len(came)}, lost {lost}"
+            elif sent.outcome != "cancelled":
+                assert not came, f"{text}: {sent.outcome}, and read"
+        for (who, msg_id), count in world.notices.items():
+            seen = [one for one in world.read.get(who, ()) if one.in_reply_to == msg_id]
+            assert len(seen) == count == 1, f"{who} was told {len(seen)} times of {msg_id}"
+        for target, counted in reads.items():
+            assert not [msg_id for msg_id, count in counted.items() if count > 1], target
+            numbers: dict[str, int] = {}
+            for entry in world.read[target]:
+                sent = world.sent.get(entry.text)
+                if sent is not None and not entry.redelivered:
+                    assert numbers.get(sent.sender, -1) < sent.number, f"{entry.text} came too late"
+                    numbers[sent.sender] = sent.number
+        ends = Counter(
+            (entry.task.task_id, entry.task.run)
+            for who in ("main", self.ids["ada"])
+            for entry in world.read.get(who, ())
+            if entry.task is not None and entry.task.status != "running"
+        )
+        assert ends == world.finished, "each finish is told once"
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process crashes here, and not the machine."""
+    monkeypatch.setattr(os, "fsync", str)  # it does nothing
+
+
+@pytest.mark.rule("02.22", "02.23", "02.24", "02.27", "06.3", "06.4", "06.5", "06.11", "06.13")
+def test_whatever_happens_what_was_accepted_is_read_once_or_its_sender_is_told() -> None:
+    run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
+        Machine,
+        settings=settings(
+            max_examples=int(os.environ.get("POSTROOM_TEST_EXAMPLES", "80")),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[
+                HealthCheck.too_slow,
+                HealthCheck.data_too_large,
+                HealthCheck.filter_too_much,
+            ],
+        ),
+    )
