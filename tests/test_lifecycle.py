@@ -585,3 +585,154 @@ def test_whoever_asks_waits_for_the_answer_and_may_give_up(gate: threading.Event
             assert "is not called: 3 calls" in log[0]
 
     run(work())
+
+
+def test_sync_hooks_are_not_asked_by_ever_more_threads(gate: threading.Event) -> None:
+    async def work() -> None:
+        inside: list[str] = []
+
+        def hook(one: LifecycleEvent) -> None:
+            inside.append(one.msg_id)
+            gate.wait()
+
+        async with told(Hooks(task_created=hook)) as life:
+            asked = [
+                asyncio.create_task(life.ask(event("task_created", str(number)))) for number in range(20)
+            ]
+            await until(lambda: len(inside) == lifecycle.MAX_ASKING)
+            await turns(100)
+            assert len(inside) == lifecycle.MAX_ASKING
+            gate.set()
+            await asyncio.gather(*asked)
+        assert sorted(inside, key=int) == [str(number) for number in range(20)]
+
+    run(work())
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.15")
+@pytest.mark.parametrize("begun", [True, False])
+def test_close_lets_what_is_queued_be_heard(begun: bool) -> None:
+    async def work() -> None:
+        heard: list[str] = []
+
+        async def hook(one: LifecycleEvent) -> None:
+            await turns(2)
+            heard.append(one.msg_id)
+
+        life = Lifecycle(Hooks(message_queued=hook), quiet)
+        for number in range(50):
+            life.tell(event(msg_id=str(number)))
+        if begun:
+            await turns(3)
+        await life.close()
+        assert heard == [str(number) for number in range(50)]
+        life.tell(event(msg_id="after"))
+        await life.ask(event(msg_id="after"))
+        await turns()
+        await life.close()
+        assert (len(heard), life.waiting, life.dropped) == (50, 0, 0)
+
+    run(work())
+
+
+@pytest.mark.rule("06.15")
+@pytest.mark.parametrize("sync", [True, False])
+def test_close_gives_up_what_hangs_and_counts_what_nobody_heard(sync: bool, gate: threading.Event) -> None:
+    """The hook's own deadline does not help here: there are more events than the time to close allows."""
+
+    async def work() -> None:
+        log: Log = []
+        called: list[LifecycleEvent] = []
+
+        async def hanging(one: LifecycleEvent) -> None:
+            called.append(one)
+            await asyncio.Event().wait()
+
+        def blocking(one: LifecycleEvent) -> None:
+            called.append(one)
+            gate.wait()
+
+        life = Lifecycle(Hooks(message_queued=blocking if sync else hanging), log.append, seconds=SOON)
+        for _ in range(1_000):
+            life.tell(event())
+        await life.close()
+        await turns()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert life.waiting == 0
+        if not sync:  # a sync one is not called again after three, so that the rest passes quickly
+            assert life.dropped + len(called) == 1_000
+            assert life.dropped > 0
+            assert log[-1].startswith(f"{life.dropped} events were heard by no hook")
+
+    run(work())
+    assert not gate.is_set()
+
+
+def test_whoever_waits_to_ask_asks_nothing_once_it_is_closed(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "MAX_ASKING", 1)
+
+    async def work() -> None:
+        inside: list[str] = []
+
+        def hook(one: LifecycleEvent) -> None:
+            inside.append(one.msg_id)
+            gate.wait()
+
+        life = Lifecycle(Hooks(task_created=hook), quiet)
+        asked = [asyncio.create_task(life.ask(event("task_created", str(number)))) for number in range(2)]
+        await until(lambda: inside)
+        await life.close()
+        gate.set()
+        await asyncio.gather(*asked)
+        assert inside == ["0"]
+
+    run(work())
+
+
+def test_a_hook_that_closes_ends_at_its_deadline_at_the_latest() -> None:
+    async def work() -> None:
+        closing: list[Lifecycle] = []
+        tried: list[bool] = []
+
+        async def hook(one: LifecycleEvent) -> None:
+            tried.append(True)
+            await closing[0].close()
+
+        async with told(Hooks(message_queued=hook), None, SOON) as life:
+            closing.append(life)
+            life.tell(event())
+            await until(lambda: tried)
+
+    run(work())
+
+
+def test_who_gives_up_closing_leaves_no_worker_behind() -> None:
+    async def work() -> None:
+        begun: list[bool] = []
+
+        async def hanging(one: LifecycleEvent) -> None:
+            begun.append(True)
+            await asyncio.Event().wait()
+
+        life = Lifecycle(Hooks(message_queued=hanging), quiet, seconds=NEVER)
+        life.tell(event())
+        await until(lambda: begun)
+        closing = asyncio.create_task(life.close())
+        await turns()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await turns()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(work())
+
+
+def test_a_veto_says_why() -> None:
+    assert (str(Veto("busy")), Veto("busy").reason) == ("busy", "busy")
+    assert Veto().reason == ""
