@@ -259,6 +259,37 @@ def test_a_socket_and_a_token_in_the_environment_are_enough(tmp_path: Path, stat
     assert located(FIRST, POSTROOM_SOCKET=there, POSTROOM_TOKEN="child", POSTROOM_HOME=str(state)) == FIRST
 
 
+@pytest.mark.rule("10.38", "05.26", "06.14")
+def test_whoever_is_inside_a_session_shows_its_own_token_and_no_other(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever session is meant: the client token that lies there would make the main conversation of it."""
+    monkeypatch.setattr(ask, "of_ancestor", lambda _: SECOND)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    put(tmp_path / "7.sock", "")
+    token, there = "inside-7", (f"{tmp_path}/7.ctl.sock", "inside-7")
+
+    def found(session: str | None, **environ: str) -> tuple[str, str] | None:
+        environ |= {"POSTROOM_TOKEN": token}
+        return ask.locate(session, {key.encode(): value.encode() for key, value in environ.items()})
+
+    home, sock = {"POSTROOM_HOME": str(state)}, {"POSTROOM_SOCKET": str(tmp_path / "7.sock")}
+    assert found(FIRST, **home) == found(FIRST, **home, **sock) == (f"/{FIRST}", token)
+    assert found("bob the 2nd", **home) == (f"/{FIRST}", token)
+    assert found(None, **home, POSTROOM_SESSION=FIRST) == (f"/{FIRST}", token)
+    assert found(None, **home, **sock, POSTROOM_SESSION=SECOND) == (f"/{SECOND}", token)
+    assert found(None, **home) == (f"/{SECOND}", token)
+    assert found(None, **home, **sock) == there
+    # What lies in the folder cannot be seen, or is not known there: the socket is enough, unless a session is named.
+    for environ in (
+        sock,
+        {**home, **sock, "POSTROOM_SESSION": "nobody"},
+        {**sock, "POSTROOM_SESSION": FIRST},
+    ):
+        assert found(None, **environ) == there
+    assert found("nobody", **home, **sock) is None
+    assert found(None, **home, POSTROOM_SESSION="nobody", POSTROOM_SOCKET=f"{tmp_path}/8.sock") is None
+
+
 @pytest.mark.rule("05.6", "05.26", "11.11")
 @pytest.mark.parametrize("place", ["", "sessions", f"sessions/{FIRST}", f"sessions/{FIRST}/client.token"])
 def test_a_token_in_an_open_place_is_not_used(state: Path, place: str) -> None:

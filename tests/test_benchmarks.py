@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report, rest
+from benchmarks import inside, report, rest
 from benchmarks.__main__ import ROWS, main
 from benchmarks.harness import (
     ITSELF,
@@ -198,6 +199,19 @@ def test_the_kernel_is_asked_for_what_a_process_ran_and_how_often_it_woke() -> N
     assert after.resident > 0
 
 
+def test_the_tasks_of_a_piece_of_work_are_counted() -> None:
+    async def nothing() -> None:
+        pass
+
+    async def work() -> None:
+        await asyncio.gather(nothing(), nothing(), nothing())
+
+    async def both() -> tuple[float, float]:
+        return await inside.tasks_made(work, 2), await inside.tasks_made(nothing, 2)
+
+    assert asyncio.run(both()) == (1.5, 0)
+
+
 # ── what is said ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -211,6 +225,8 @@ def test_the_kernel_is_asked_for_what_a_process_ran_and_how_often_it_woke() -> N
         (1584.4, "B", "1,584 B"),
         (3 * 1_048_576, "B", "3.0 MiB"),
         (0.25, "/s", "0.25 /s"),
+        (0.0, "tasks", "0"),
+        (1.5, "tasks", "1.5"),
     ],
 )
 def test_a_figure_is_written_for_people(value: float, unit: Any, text: str) -> None:
@@ -300,7 +316,8 @@ def test_every_row_runs_and_yields_floor_and_ours(tmp_path: Path) -> None:
         assert kinds.count("floor") == 1, row["group"]
         assert "ours" in kinds, row["group"]
         for case in row["cases"]:
-            # At rest nothing at all is the best figure there can be.
-            at_least = 0 if row["row"] == "15" and row["unit"] != "B" else 1e-9
+            # At rest nothing at all is the best figure there can be, and so is no task for a message.
+            nothing = row["unit"] == "tasks" or (row["row"] == "15" and row["unit"] != "B")
+            at_least = 0 if nothing else 1e-9
             assert case["kind"] == "peer" or case["median"] >= at_least, (row["group"], case)
             assert case["median"] is not None or case["missing"], (row["group"], case)

@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, cast, get_args
 import pytest
 
 import postroom
-from postroom import arguments, client, errors, present, reach, verdicts
+from postroom import arguments, client, errors, present, reach, speaking, verdicts
 from postroom.console import doctor
 from postroom.console.checks import finding
 from postroom.console.setting_up import files as setup_files
@@ -41,7 +41,9 @@ from postroom.core.message import (
     Rule,
     State,
     Step,
+    TaskNotification,
 )
+from postroom.core.queues import Entry
 from postroom.core.refusals import CODES
 from postroom.core.settings import Limits
 from postroom.session import Session, Status
@@ -148,6 +150,26 @@ MESSAGES = (
     ),
     Message(msg_id="m", text="t", origin=STRANGER, received_at=0),
 )
+TOLD = TaskNotification(
+    task_id="t",
+    name="a",
+    status="completed",
+    run=1,
+    at=0,
+    output_path="/o",
+    result="r",
+    usage={"input_tokens": 3},
+)
+ENTRIES = (
+    Entry("m", "t", Origin(kind="observer", identity="o", verified=True, name="o"), severity="info"),
+    Entry("m", "", Origin(kind="agent", identity="t", verified=True, name="a"), task=TOLD),
+    Entry(
+        "m",
+        "",
+        Origin(kind="agent", identity="t", verified=True, name="a"),
+        task=replace(TOLD, output_path=None, worktree="/w", result=None),
+    ),
+)
 NOTICES = (Notice(kind="held", at=0, msg_id="m", about="api", detail="d"), Notice(kind="idle", at=0))
 PARTY = Party(name="api", ref="3fa9c1", kind="session")
 RECEIPTS = (
@@ -155,6 +177,7 @@ RECEIPTS = (
         status="queued", msg_id="m", to=PARTY, note="n", pin=Pin(name="api", identity="id-1"), warnings=("w",)
     ),
     Receipt(status="unknown", msg_id="m", to=PARTY, note="n", warnings=("w",)),
+    Receipt(status="resumed", msg_id="m", to=PARTY, note="n", warnings=("w",), result="r"),
 )
 STATUSES = (
     Status(
@@ -169,7 +192,7 @@ STATUSES = (
     ),
     Status(name="a", ref="3fa9c1", session_id="i", peer_address=None, problems=("p",), counts={"c": 1}),
 )
-ROW = Row(identity="i", name="a", aliases=("b",), warnings=("w",))
+ROW = Row(identity="i", name="a", aliases=("b",), warnings=("w",), type="t")
 LISTINGS = (
     Listing(own=ROW, rows=(ROW,), unchecked=(("p", "r"),)),
     Listing(own=None, rows=(ROW,), unchecked=(("p", "r"),)),
@@ -208,7 +231,10 @@ DOCUMENTS: dict[str, list[Any]] = {
         present.error_document("ambiguous", "m", "h", [Near(name="a", ref="3fa9c1")]),
         present.error_document("unknown", "m", "h", [Near(name="a", ref="3fa9c1")], "m"),
     ],
-    "A message": [present.message_document(message) for message in MESSAGES],
+    "A message": [
+        *(present.message_document(message) for message in MESSAGES),
+        *(speaking.entry_document(entry) for entry in ENTRIES),
+    ],
     "A notice": [present.notice_document(notice) for notice in NOTICES],
     "`inbox` and `wait`": [present.inbox_document(MESSAGES[:1], NOTICES[:1])],
     "`held`": [verdicts.held_document([hold]) for hold in HELD],
@@ -260,7 +286,7 @@ WHOLE = {"message": MESSAGE, "notice": NOTICE, "row": ROW_DOCUMENT}
 
 WORDS: dict[type, str] = {str: "string", bool: "boolean", int: "number"}
 
-OPEN = {"counts"}
+OPEN = {"counts", "usage"}
 """Objects whose keys are not fixed."""
 
 
@@ -458,6 +484,12 @@ INNER = {
         ("TICK_NS", "WHOLE_SECONDS_NS", "SETTLED_NS", "TORN_NS"), "the tick of a file system's clock"
     ),
     "STAT_BYTES": "of a line that the kernel makes",
+    **dict.fromkeys(("APPEND", "CHUNK"), "how a file is read and written"),
+    **dict.fromkeys(("LOGGED", "LOGGED_AGAIN"), "how often a line of the log is written"),
+    **dict.fromkeys(
+        ("MAX_USAGE", "MAX_NUMBER", "MAX_ENCODED", "MAX_SHORT", "MAX_LEVELS"),
+        "what a file of our own can hold",
+    ),
     "FIELDS": "of a line that the kernel makes",
     **dict.fromkeys(("SHOWN_AGAIN", "AGAIN_MS"), "how often a row is written anew"),
     **dict.fromkeys(("SO_PEERCRED", "AT_ONCE", "LISTENS"), "the kernel's"),
@@ -551,6 +583,9 @@ HOSTS = {
         "apply",
         "arrive",
         "begin",
+        # for the agents inside it, and what they are steered by
+        *("chain_token", "host", "journal", "listing_for", "new_id", "on_mail", "pinned"),
+        *("recipients_for", "send_as", "took_chains", "waits_inside"),
         *(
             "called",
             "denied_behind",
@@ -582,7 +617,7 @@ HOSTS = {
 
 
 def test_every_public_name_has_its_row() -> None:
-    rows = table_rows(page_of("docs/library.md").sections, "name")
+    rows = table_rows(page_of("docs/names.md").sections, "name")
     agree(rows, vars(postroom)["__all__"])
 
 

@@ -101,6 +101,39 @@ def test_the_ladder(
     assert admitted(token, *ancestry, opened_by=opened_by) is heard
 
 
+INSIDER = f"inside-{'7' * 32}"
+
+
+@pytest.mark.rule("05.26", "06.14")
+@pytest.mark.parametrize(
+    ("token", "inside", "ancestry", "opened_by", "heard"),
+    [
+        # the token of an agent or observer of this session admits, as a child's does
+        (INSIDER, True, (SHELL,), None, True),
+        (INSIDER, True, (), None, True),
+        (INSIDER, True, (ME,), None, True),
+        (INSIDER, True, (OPENER,), "opener", True),
+        (INSIDER, True, (OTHER,), None, False),
+        (INSIDER, True, (SHELL, OTHER, ME), None, False),
+        # one that is nobody's here admits nobody, not even an own child
+        (INSIDER, False, (SHELL,), None, False),
+        (INSIDER, False, (ME,), None, False),
+        (INSIDER, False, (SHELL, MY_COMMAND), None, False),
+        (INSIDER, False, (OPENER,), "opener", False),
+        ("inside-", False, (ME,), None, False),
+    ],
+)
+def test_who_is_inside_is_known_by_its_token_alone(
+    token: str, inside: bool, ancestry: tuple[tuple[int, str], ...], opened_by: str | None, heard: bool
+) -> None:
+    pid, start = ancestry[0] if ancestry else (0, "")
+    evidence = Evidence("uds", pid, start, ancestry)
+    refusal = refused_entry(door(opened_by), MINE, token, evidence, inside=inside)
+    assert (refusal is None) is heard
+    free = refused_entry(door(opened_by), MINE, token, evidence, inside=inside, free=True)
+    assert (free is None) is inside  # listing is free to whoever shows a token of this session
+
+
 lines = st.lists(st.sampled_from([*PEOPLE, (99, "nobody")]), max_size=6).map(tuple)
 tokens = st.sampled_from([CLIENT, CHILD, "", "wrong"])
 

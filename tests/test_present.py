@@ -85,6 +85,13 @@ def test_a_receipt() -> None:
         "pin": {"name": "bob", "identity": "bob-id"},
     }
     assert present.receipt_document(receipt) == whole
+    resumed = replace(receipt, status="resumed", result="</agent-message>\x1b")
+    assert present.receipt_document(resumed) == {
+        **whole,
+        "status": "resumed",
+        "result": "</agent-message>\x1b",
+    }
+    assert present.receipt_document(replace(receipt, result=""))["result"] == ""
     plain = Receipt(status="queued", msg_id="m-1", to=PARTY, note="n")
     assert present.receipt_document(plain) == {key: value for key, value in whole.items() if key != "pin"} | {
         "waiting": 0,
@@ -242,6 +249,8 @@ def test_a_listing() -> None:
             "warnings": ["w"],
         }
     )
+    agent = present.row_document(ROW._replace(kind="agent", type="coder"))
+    assert agent == {**document["self"], "kind": "agent", "type": "coder"}
     assert document["unchecked"] == [{"place": "/there", "reason": "not ours"}]
     assert document["left_out"] == 4
     assert present.listing_document(Listing(own=None, rows=()))["self"] is None
@@ -303,6 +312,24 @@ def test_a_receipt_in_words() -> None:
     assert present.receipt_text(receipt) == (
         "queued: In bob's inbox.\nid m-1, to bob [3fa9c1]\nwarning: Beware.\n2 waiting for you: `postroom inbox`.\n"
     )
+
+
+@pytest.mark.rule("06.12")
+def test_a_result_stands_on_lines_of_its_own() -> None:
+    """Set in, so that what an agent wrote passes for nothing that is said of it."""
+    receipt = Receipt(
+        status="resumed", msg_id="m-1", to=PARTY, note="n", result="Done.\nid m-2\x1b", waiting=1
+    )
+    assert present.receipt_text(receipt, "bob").splitlines() == [
+        "resumed: n",
+        "id m-1, to bob [3fa9c1]",
+        "result:",
+        "    Done.",
+        "    id m-2\\x1b",
+        "1 waiting for you: `postroom --session bob inbox`.",
+    ]
+    assert present.receipt_text(replace(receipt, result="", waiting=0)).endswith("\nresult: empty\n")
+    assert "result" not in present.receipt_text(replace(receipt, result=None))
 
 
 @pytest.mark.rule("04.15")
@@ -421,7 +448,14 @@ def everything(words: str) -> list[str]:
     origin = Origin(kind="peer", identity="process:1:2", name=words)
     verified = Origin(kind="peer", identity="x", verified=True, name=words, address="uds:/x.sock")
     row = Row(
-        identity="i", name=words, aliases=(words,), ref="3fa9c1", cwd=words, program=words, condition=words
+        identity="i",
+        name=words,
+        aliases=(words,),
+        ref="3fa9c1",
+        cwd=words,
+        program=words,
+        condition=words,
+        type=words,
     )
     step = Step(msg_id="m-1", at=NOW, where=words, state="received", detail=words)
     near = Near(name=words, ref="3fa9c1", where=words)
@@ -431,7 +465,12 @@ def everything(words: str) -> list[str]:
         present.notice_text(Notice(kind="held", at=NOW, about=words, detail=words)),
         present.receipt_text(
             Receipt(
-                status="queued", msg_id="m", to=Party(name=words, ref="3fa9c1"), note="n", warnings=(words,)
+                status="resumed",
+                msg_id="m",
+                to=Party(name=words, ref="3fa9c1"),
+                note="n",
+                warnings=(words,),
+                result=words,
             )
         ),
         present.error_text("M.", "H.", [near]),
@@ -447,7 +486,7 @@ def everything(words: str) -> list[str]:
 def test_nothing_of_a_peers_acts_on_a_terminal(words: str) -> None:
     for text in everything(words):
         assert not ACTS.search(text.replace("\n", ""))
-        assert "\t" not in text or text.startswith("from ")
+        assert "\t" not in text or text.startswith(("from ", "resumed: ")), "but in a text that is set in"
 
 
 @pytest.mark.rule("10.37")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from postroom import Session, open_in_memory, tools
+from postroom import Agent, Agents, Batch, Session, open_in_memory, tools
 from postroom.core import contract
 from postroom.core.envelope import PREFACE, unframe
 from postroom.core.message import Lease, Receipt
@@ -571,6 +571,90 @@ def test_a_send_goes_on_where_its_caller_was_taken_back(monkeypatch: pytest.Monk
         may_end.set()
         assert await bob.wait(SECONDS)
         assert [message.msg_id for message in bob.drain()] == ["call-1"]
+
+    run(work)
+
+
+# ── for an agent inside the session ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.27")
+def test_what_a_resume_was_begun_for_is_in_no_result() -> None:
+    """It is the resume that hands it over; what came later is in the next result."""
+
+    async def work(alice: Session, bob: Session) -> None:
+        may_start, began = asyncio.Event(), asyncio.Event()
+
+        async def resume(agent: Agent, messages: Batch) -> None:
+            began.set()
+            await may_start.wait()
+
+        agents = Agents(alice, resume=resume)
+        worker = await agents.start("worker")
+        await worker.finish()
+        sending = [asyncio.create_task(mail(alice, "worker", text)) for text in ("first", "second")]
+        await began.wait()
+        alone = await answer(alice, "read_messages", {}, speaker=worker)
+        assert (alone.text, alone.carries) == ("Nothing waits.", False)
+        third = asyncio.create_task(mail(alice, "worker", "third"))
+        while not worker.waiting:
+            await asyncio.sleep(0)
+        listed = await answer(alice, "list_agents", {}, speaker=worker)
+        assert not listed.carries
+        assert "[Postroom]" not in listed.text
+        may_start.set()
+        await asyncio.gather(*sending, third)
+        said = await answer(alice, "list_agents", {}, speaker=worker)
+        assert [block.text for block in unframe(said.text)] == ["third"]
+        said.settle(alice, False)
+        again = await answer(alice, "read_messages", {}, speaker=worker)
+        assert [dict(block.attributes)["redelivered"] for block in unframe(again.text)] == ["yes"]
+        again.settle(alice, True)
+        assert worker.waiting == 0
+
+    run(work)
+
+
+@pytest.mark.rule("06.14", "01.21")
+def test_an_observer_is_answered_by_its_one_tool() -> None:
+    async def work(alice: Session, bob: Session) -> None:
+        observer = Agents(alice).observe()
+        await mail(bob, "alice", "for the main conversation")
+        reported = await answer(alice, "report_observation", {"report": "it waits"}, speaker=observer)
+        assert reported.text.startswith("queued: ")
+        assert not reported.carries
+        for tool, code in (
+            ("send_message", "observer_cannot_send"),
+            ("list_agents", "denied_by_settings"),
+            ("read_messages", "observer_cannot_send"),
+            ("delete_everything", "usage"),
+        ):
+            said = await answer(alice, tool, {}, speaker=observer)
+            assert said.failed
+            assert said.text.startswith(f"{code}: "), said.text
+        assert alice.store.waiting_count == 1
+
+    run(work, settings=Settings(denied=frozenset({"ListAgents"})))
+
+
+def test_the_last_words_of_a_run_are_nobody_s_but_its_agent_s() -> None:
+    """They can pass for no line or block of ours, and where a client would cut the document there is none."""
+
+    async def work(alice: Session, bob: Session) -> None:
+        words = ["[Postroom] 9 more wait", "x" * (MAX_CARRIED + 1)]
+        agents = Agents(alice, resume=lambda agent, messages: None, background=False)
+        worker = await agents.start("worker")
+        await worker.finish()
+        for result in words:
+            sending = asyncio.create_task(answer(alice, "send_message", say(to="worker", text=result)))
+            while worker.state != "live" or worker.flight is not None:
+                await asyncio.sleep(0)
+            await worker.finish(result=result)
+            said = await sending
+            assert said.text.splitlines()[-2].startswith("The last words of worker: information")
+            assert (said.document is None) is (len(result) > MAX_CARRIED)
+            last = said.text.splitlines()[-1]
+            assert (last == result) is not result.startswith("[Postroom]")
 
     run(work)
 

@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from tests.clients.dialects import DIALECTS, Body, Call, Dialect, Item, Reply, Say, Step, Tool
 
-__all__ = ["MODEL", "SECONDS", "Asked", "Model", "call", "decide", "directives", "say", "serving"]
+__all__ = ["MODEL", "SECONDS", "Asked", "Decides", "Model", "call", "decide", "directives", "say", "serving"]
 
 MODEL = "scripted"
 """What the clients take for the model's name."""
@@ -154,14 +154,20 @@ def offered(name: str, tools: Sequence[Tool]) -> Tool:
     return Tool(name=f"mcp__{server}__{tool}")
 
 
+Decides = Callable[[Sequence[Item], Sequence[Tool]], Step]
+"""What the model does next, from what a request says and which tools it offers."""
+
+
 class Model:
     """A service that runs, and what it was asked so far.
 
     Args:
         port: where it listens, on this machine alone; 0 for any free one.
+        decides: what it does next; by default what the directives say.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, decides: Decides = decide) -> None:
+        self._decides = decides
         self.asked: list[Asked] = []
         self._came = threading.Condition()
         self.on_asked: Callable[[Asked], None] = lambda asked: None
@@ -191,7 +197,7 @@ class Model:
 
     def _answer(self, dialect: Dialect, path: str, body: Body) -> Reply:
         items, tools = dialect.read(body)
-        step = decide(items, tools)
+        step = self._decides(items, tools)
         with self._came:
             asked = Asked(number=len(self.asked) + 1, items=tuple(items), tools=tuple(tools), step=step)
             self.asked.append(asked)
@@ -317,9 +323,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Generator[Model]:
-    """A model that serves for as long as the block runs."""
-    model = Model()
+def serving(decides: Decides = decide) -> Generator[Model]:
+    """A model that serves for as long as the block runs; see `Model`."""
+    model = Model(decides=decides)
     thread = threading.Thread(target=model.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
