@@ -9,7 +9,7 @@ PACKAGE := $(VENV)/.installed-package
 TOOLS := $(VENV)/.installed-tools
 SOURCES := pyproject.toml launcher/postroom
 
-.PHONY: demo test test-clients check bench bench-quick soak clean
+.PHONY: demo test test-clients test-sdks check bench bench-quick soak clean
 .DEFAULT_GOAL := test
 
 demo: $(PACKAGE)        ## two sessions as real processes pass each other messages
@@ -20,6 +20,9 @@ test: $(TOOLS)          ## everything that must hold: style, types, tests, cover
 
 test-clients: $(TOOLS)  ## real coding agents, installed by package name (2 GB); needs root. ONLY=claude-code,codex
 	$(VENV)/bin/python -m tests.clients $(if $(ONLY),--only $(ONLY))
+
+test-sdks: $(TOOLS)     ## the examples on the OpenAI and Claude agent SDKs, installed by package name (0.7 GB); needs root
+	$(VENV)/bin/python -m tests.sdks $(if $(ONLY),--only $(ONLY))
 
 check: $(TOOLS)         ## style and types alone
 	scripts/check
