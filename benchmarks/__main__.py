@@ -13,15 +13,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import commands, durable, inprocess, report, rest, roster, sockets, tooling
+from benchmarks import commands, durable, inprocess, inside, report, rest, roster, sockets, tooling
 from benchmarks.harness import Bench, Group, Measured, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 ROWS: dict[str, tuple[str, Callable[[Bench], Generator[Group]]]] = {
-    "1": ("one-way send inside a process", inprocess.one_way),
-    "2": ("message and answer inside a process", inprocess.message_and_answer),
+    "1": ("one-way send inside a process", inside.one_way),
+    "2": ("message and answer inside a process", inside.message_and_answer),
     "3": ("resolving a name", inprocess.resolving),
     "3b": ("resolving among many, and a change", inprocess.growing),
     "4": ("socket, one connection a message", sockets.one_connection),

@@ -32,8 +32,8 @@ Kind = Literal["floor", "ours", "peer", "beside"]
 
 Mode = Literal["full", "quick", "smoke"]
 
-Unit = Literal["s", "B", "/s"]
-"""Seconds for each operation, bytes, or times a second."""
+Unit = Literal["s", "B", "/s", "tasks"]
+"""Seconds for each operation, bytes, times a second, or how many tasks the event loop got for each operation."""
 
 ROUNDS: dict[Mode, int] = {"full": 7, "quick": 5, "smoke": 1}
 """Odd, so that a median is one of the rounds; five at least where a figure is to be believed."""
