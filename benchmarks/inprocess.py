@@ -1,14 +1,8 @@
-"""Rows 1, 2, 3 and 3b: what happens inside one process, without a socket and without a disk.
-
-Row 1 is measured over the functions that a send inside a session will go through, as agents
-are not built yet. Row 2 runs between two whole sessions over the transport in memory, codec and journal included.
-"""
+"""Rows 3 and 3b: resolving a name, without a socket and without a disk."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import os
 import random
 import unicodedata
 from bisect import bisect_left, insort
@@ -16,19 +10,11 @@ from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks import peers
-from benchmarks.harness import Goal, Group, beside, floor, ours, peer, timed_over
-from postroom import Evidence, Limits, Message, Origin, Receipt, Refusal, Session
-from postroom.core import contract, resolve
+from benchmarks.harness import Goal, Group, beside, floor, ours, timed_over
+from postroom import Refusal
+from postroom.core import resolve
 from postroom.core.address import ref_of
 from postroom.core.index import Candidate, Index
-from postroom.core.queues import MainQueue
-from postroom.opening import epoch_ms, new_id
-from postroom.standing import Standing
-from postroom.state.memory_directory import Gathering, MemoryDirectory
-from postroom.state.memory_store import MemoryStore
-from postroom.state.record import Record
-from postroom.transports.memory import Hub, MemoryTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -89,209 +75,6 @@ def other_spelling(name: str) -> str:
 def beginning(name: str) -> str:
     """The part of a name that is still nobody else's."""
     return name.rpartition("-")[0]
-
-
-# ── row 1 ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def one_way(bench: Bench) -> Generator[Group]:
-    """One message from one conversation of this process into the queue of another, and out of it."""
-    many = names_of(bench)
-    count = bench.count(1_000)
-    targets = random.Random(13).choices(names(many), k=count)
-    bare = bare_send(names(many), targets)
-    with peers.autogen(TEXT) as autogen:
-        publish = autogen and (lambda: autogen.publish(bench.count(200)))
-        yield Group(
-            title=f"validate, resolve among {many:,}, id, enqueue, drain",
-            slices=bench.slices,
-            cases=(
-                floor("resolve, id, append, drain: dict, urandom, list, swap", lambda: bare(True)),
-                ours("contract, resolve, id, Message, MainQueue", shipped_send(index(many), targets)),
-                beside("the floor without an id", lambda: bare(False)),
-                peer(peers.AUTOGEN_PUBLISH, publish, peers.NO_AUTOGEN),
-            ),
-            goals=(
-                Goal(limit=4, text="≤ 4 × the floor"),
-                Goal(limit=1 / 10, over=peers.AUTOGEN_PUBLISH, text="≤ 1/10 of autogen-core publish"),
-            ),
-            note="Without agents, which are not built yet; the loop guard is part of rows 2 and 4 to 7.",
-        )
-
-
-def bare_send(named: Sequence[str], targets: Sequence[str]) -> Callable[[bool], float]:
-    """The least: a dictionary leads to a list, the list is swapped for an empty one."""
-    identities = {name: f"id-{number}" for number, name in enumerate(named)}
-    waiting: dict[str, list[tuple[str, str, str, str]]] = {identities[name]: [] for name in set(targets)}
-    urandom = os.urandom
-
-    def run(with_id: bool) -> float:
-        begun = perf_counter()
-        for to in targets:
-            identity = identities[to]
-            msg_id = urandom(16).hex() if with_id else ""
-            waiting[identity].append((msg_id, "sender", SUMMARY, TEXT))
-            taken = waiting[identity]
-            waiting[identity] = []
-            if not taken:
-                raise RuntimeError("a message was lost")
-        return (perf_counter() - begun) / len(targets)
-
-    return run
-
-
-def shipped_send(among: Index, targets: Sequence[str]) -> Callable[[], float]:
-    """The same through the code that ships."""
-    caller = contract.Caller(kind="agent")
-    origin = Origin(kind="agent", identity="sender", verified=True, name="sender", transport="memory")
-    pins = pinned()
-    wanted = set(targets)
-    queues: dict[str, MainQueue[Message]] = {
-        candidate.identity: MainQueue() for candidate in among if candidate.name in wanted
-    }
-
-    def run() -> float:
-        begun = perf_counter()
-        for to in targets:
-            draft = contract.validate({"to": to, "message": TEXT, "summary": SUMMARY}, caller)
-            if isinstance(draft, Refusal) or draft.text is None:
-                raise RuntimeError("a call was refused")
-            found = resolve.resolve(draft.to, among, pins=pins, caller="sender")
-            if isinstance(found, Refusal):
-                raise RuntimeError("a name was refused")
-            queue = queues[found.candidate.identity]
-            queue.append(
-                Message(
-                    msg_id=new_id(),
-                    text=draft.text,
-                    origin=origin,
-                    received_at=epoch_ms(),
-                    summary=draft.summary,
-                    in_reply_to=draft.in_reply_to,
-                    state="accepted",
-                )
-            )
-            if not queue.drain():
-                raise RuntimeError("a message was lost")
-        return (perf_counter() - begun) / len(targets)
-
-    return run
-
-
-# ── row 2 ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def message_and_answer(bench: Bench) -> Generator[Group]:
-    """One message and its answer, one at a time."""
-    with asyncio.Runner() as runner, peers.autogen(TEXT) as autogen:
-        pair = runner.run(two_sessions())
-        send = autogen and (lambda: autogen.send(bench.count(100)))
-        yield Group(
-            title="one at a time",
-            slices=bench.slices,
-            cases=(
-                floor(
-                    "two bare tasks, a list and an event each",
-                    lambda: runner.run(bare_talk(bench.count(500))),
-                ),
-                ours("two sessions in memory", lambda: runner.run(talk(*pair, bench.count(100)))),
-                peer(peers.AUTOGEN_SEND, send, peers.NO_AUTOGEN),
-            ),
-            goals=(
-                Goal(limit=3, text="≤ 3 × two bare tasks"),
-                Goal(limit=1 / 5, over=peers.AUTOGEN_SEND, text="≤ 1/5 of autogen-core send_message"),
-            ),
-            note="Two whole sessions with frames, journals and acknowledgements; agents of one session are not built yet.",
-        )
-        for session in pair:
-            runner.run(session.close())
-
-
-async def bare_talk(count: int) -> float:
-    """Two tasks that hand each other a message through a list, and wake each other."""
-    there: list[tuple[str, str]] = []
-    back: list[tuple[str, str]] = []
-    asked, answered = asyncio.Event(), asyncio.Event()
-
-    async def answer() -> None:
-        while True:
-            await asked.wait()
-            asked.clear()
-            back.extend(there)
-            there.clear()
-            answered.set()
-
-    answering = asyncio.create_task(answer())
-    begun = perf_counter()
-    for _ in range(count):
-        there.append((os.urandom(16).hex(), TEXT))
-        asked.set()
-        await answered.wait()
-        answered.clear()
-        back.clear()
-    took = (perf_counter() - begun) / count
-    answering.cancel()
-    return took
-
-
-async def two_sessions() -> tuple[Session, Session]:
-    """Two sessions of the library that know each other, over the transport in memory."""
-    hub, gathering = Hub(), Gathering()
-    made: list[Session] = []
-    for name in ("asking", "answering"):
-        address = f"memory:{name}"
-        record = Record(
-            pid=os.getpid(),
-            session_id=f"id-{name}",
-            name=name,
-            messaging_socket_path=address,
-            peer_features=("postroom_ack",),
-        )
-        gathering.claim(name, record.session_id)
-        gathering.join(record, address)
-        session = Session(
-            record=record,
-            clock=epoch_ms,
-            ids=new_id,
-            store=MemoryStore(name),
-            directory=MemoryDirectory(gathering, record, address),
-            transport=MemoryTransport(hub, name, evidence=Evidence("memory", pid=os.getpid())),
-            standing=Standing(limits=Limits.unbounded()),
-        )
-        await session.serve()
-        made.append(session)
-    return made[0], made[1]
-
-
-async def talk(asking: Session, answering: Session, count: int) -> float:
-    """One asks and waits for the answer, again and again."""
-
-    async def answer() -> None:
-        while await answering.wait():
-            for message in answering.drain():
-                queued(
-                    await answering.send("asking", message.text, summary=SUMMARY, in_reply_to=message.msg_id)
-                )
-
-    task = asyncio.create_task(answer())
-    begun = perf_counter()
-    for _ in range(count):
-        queued(await asking.send("answering", TEXT, summary=SUMMARY))
-        await asking.wait()
-        if not asking.drain():
-            raise RuntimeError("an answer was lost")
-    took = (perf_counter() - begun) / count
-    task.cancel()
-    for session in (asking, answering):  # every round begins with what a session keeps, and no more
-        for _ in range(count // 100 + 1):
-            session.store.prune(epoch_ms())
-    return took
-
-
-def queued(result: Receipt | Refusal) -> None:
-    """A send that did not arrive spoils the figure."""
-    if not isinstance(result, Receipt) or result.status not in ("queued", "written"):
-        raise RuntimeError(f"it was not sent: {result}")
 
 
 # ── rows 3 and 3b ────────────────────────────────────────────────────────────────────────────────

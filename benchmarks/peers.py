@@ -1,6 +1,7 @@
 """Other programs that do the same work, where they happen to be installed.
 
-None is needed. What is absent becomes a case that says so. Their packages are loaded by name and are untyped here.
+None is needed. What is absent becomes a case that says so. Their packages are loaded by name, from this environment or
+else from the folder `PEERS`, and are untyped here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import peer, timed
+from benchmarks.installed import CACHE
 from benchmarks.processes import free_port, server
 
 if TYPE_CHECKING:
@@ -33,8 +36,14 @@ NO_JETSTREAM = "not installed: the program nats-server and the package nats-py"
 NO_REDIS = "not installed: the program redis-server and the package redis"
 
 
+PEERS = CACHE / "peers"
+"""Where packages may be put with `pip install --target`, so that nothing of theirs gets into this environment."""
+
+
 def package(name: str) -> Any:
     """A package by its name; None where it is not installed."""
+    if str(PEERS) not in sys.path:
+        sys.path.append(str(PEERS))  # at the end: what this environment has comes first
     try:
         return import_module(name)
     except ImportError:

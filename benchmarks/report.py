@@ -29,6 +29,8 @@ def shown(value: float, unit: Unit) -> str:
         return f"{value / 1_048_576:.1f} MiB" if value >= 1_048_576 else f"{value:,.0f} B"
     if unit == "/s":
         return f"{value:.2f} /s"
+    if unit == "tasks":
+        return f"{value:g}"
     for size, word in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= size:
             return f"{value / size:.2f} {word}"

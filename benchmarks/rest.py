@@ -14,11 +14,13 @@ import signal
 import subprocess
 import time
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.harness import ITSELF, Goal, Group, beside, floor, ours
 from benchmarks.inprocess import candidates
+from benchmarks.inside import House, house, queued, send_and_drain
 from benchmarks.installed import installed
 from benchmarks.processes import SECONDS, end, private_place
 from benchmarks.sockets import lines
@@ -35,9 +37,10 @@ from postroom.state.roster import Roster
 from postroom.transports.memory import Hub, MemoryTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from benchmarks.harness import Bench
+    from postroom.agent import Agent
 
 WINDOWS = 5
 TEXT_BYTES = 500
@@ -159,6 +162,7 @@ def memory(bench: Bench) -> Generator[Group]:
             ),
             goals=(Goal(limit=4 * TEXT_BYTES, over=ITSELF, text=f"≤ 4 × its text, {4 * TEXT_BYTES:,} B"),),
         )
+    yield from memory_inside(bench, count, text)
     peers = int(bench.choose(full=1_000, quick=500, smoke=20))
     with private_place() as place, end("crowd", place.state, place.run, str(peers), environ=place.environ):
         names = [f"worker-{number:06d}" for number in range(peers)]
@@ -181,6 +185,83 @@ def memory(bench: Bench) -> Generator[Group]:
             ),
             goals=(Goal(limit=1024, over=ITSELF, text="≤ 1 KiB"),),
         )
+
+
+def memory_inside(bench: Bench, count: int, text: str) -> Generator[Group]:
+    """The same inside one session: a message that waits for an agent, and an agent.
+
+    Args:
+        count: messages.
+        text: what each says, apart from its number.
+    """
+    live = int(bench.choose(full=1_000, quick=500, smoke=20))
+    names = [f"worker-{number:06d}" for number in range(live)]
+
+    async def send(agent: Agent, to: Agent, said: str = text) -> None:
+        queued(await agent.send_call({"to": to.name, "message": said, "summary": "one"}))
+
+    async def sent(made: House) -> object:
+        for number in range(count):
+            await send(made.sender, made.live[0], f"{number:07d}{text}")
+        if made.live[0].waiting != count:
+            raise RuntimeError("a message was lost")
+        return made
+
+    async def started(made: House, *, heard: bool, wrote: bool) -> object:
+        new = [await made.agents.start(name) for name in names]
+        for agent in new:
+            if heard:
+                await send(made.sender, agent)
+                agent.drain()
+            if wrote:
+                await send(agent, made.live[0])
+                made.live[0].drain()
+        return new
+
+    def in_a_house(work: Callable[[House], Awaitable[object]], many: int) -> float:
+        with asyncio.Runner() as runner, house(runner, 1, 1) as made:
+            runner.run(send_and_drain(made, made.live))
+            return kept(lambda: runner.run(awaited(work(made))), many)
+
+    yield Group(
+        title=f"a message of {TEXT_BYTES} bytes that waits for an agent",
+        unit="B",
+        cases=(
+            floor(
+                "its text in a list",
+                lambda: kept(lambda: [f"{n:07d}{text}" for n in range(count)], count),
+            ),
+            ours("an agent's list", lambda: in_a_house(sent, count)),
+        ),
+        goals=(Goal(limit=4 * TEXT_BYTES, over=ITSELF, text=f"≤ 4 × its text, {4 * TEXT_BYTES:,} B"),),
+    )
+    yield Group(
+        title=f"a live agent, of {live:,}",
+        unit="B",
+        cases=(
+            floor(
+                "its name, identity and list in a dict",
+                lambda: kept(
+                    lambda: {f"{each}": (f"id-{each}-{new_id()}", list[str]()) for each in names}, live
+                ),
+            ),
+            ours("as it was started", lambda: in_a_house(partial(started, heard=False, wrote=False), live)),
+            beside(
+                "that one other has written to",
+                lambda: in_a_house(partial(started, heard=True, wrote=False), live),
+            ),
+            beside(
+                "that has written to one other too",
+                lambda: in_a_house(partial(started, heard=True, wrote=True), live),
+            ),
+        ),
+        goals=(Goal(limit=1024, over=ITSELF, text="≤ 1 KiB"),),
+    )
+
+
+async def awaited(work: Awaitable[object]) -> object:
+    """What a runner may run."""
+    return await work
 
 
 def kept(make: Callable[[], object], count: int) -> float:
