@@ -257,17 +257,6 @@ def test_nobody_elsewhere_can_address_what_is_inside(host: Hosting, desk: Desk) 
             assert sends(host, desk, to, "hello").error["code"] == "not_found"
 
 
-@pytest.mark.rule("02.17", "02.19")
-def test_each_conversation_has_pins_of_its_own(host: Hosting, desk: Desk, asker: dict[str, str]) -> None:
-    """As seen in what the receipts say; the agent's pin does not move the main conversation's."""
-    agent = fresh(host, "pinned")
-    for sends in (as_main, as_agent):
-        assert sends(host, desk, "pinned", "hello").document["pin"] == {
-            "name": "pinned",
-            "identity": agent["id"],
-        }
-
-
 # ── the list of an agent ─────────────────────────────────────────────────────────────────────────
 
 

@@ -585,7 +585,7 @@ HOSTS = {
         "begin",
         # for the agents inside it, and what they are steered by
         *("chain_token", "host", "journal", "listing_for", "new_id", "on_mail", "pinned"),
-        *("recipients_for", "send_as", "took_chains", "waits_inside"),
+        *("recipients_for", "send_as", "unhost", "took_chains", "waits_inside"),
         *(
             "called",
             "denied_behind",

@@ -21,7 +21,7 @@ INNER: dict[str, str] = {
     "Agents": "by_token came closed deliver dropped finish gave_back guard keep keep_anyhow kept log mind progress record_send report resume rows "
     "session start_seconds started tell ask token_for transcript_of voice_of chain_token main_target background",
     "Agent": "cancel_run chain_token ended_future flight give_back guard life pending recorded resting ring run_ended "
-    "took turns voice",
+    "takes took turns voice",
     "Observer": "origin",
     "MainLoop": "close nudge put",
     "Batch": "",

@@ -145,6 +145,12 @@ class Agent:
         return self.life.background
 
     @property
+    def takes(self) -> bool:
+        """Whether what is sent to it goes into its list at once: `core.route`'s answer to almost every send, in brief."""
+        life = self.life
+        return life.state == "live" and self.flight is None and not life.stopped_by_user
+
+    @property
     def waiting(self) -> int:
         """How many messages wait for its next boundary."""
         return len(self.pending)

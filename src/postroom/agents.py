@@ -106,7 +106,6 @@ class Agents(Delivering, Announcing, Remembering):
         self._owners: dict[str, Agent] = {}
         self._tokens: dict[bytes, Agent | Observer] = {}
         self._answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]] = {}
-        self._notes: dict[str, str] = {}
         self._minded: set[asyncio.Task[object]] = set()
         self._guards: dict[str, loops.Guard] = {}
         self._files: AgentFiles | MemoryAgentFiles = (
@@ -127,7 +126,11 @@ class Agents(Delivering, Announcing, Remembering):
             kind="coordinator", identity=session.id, verified=True, name=session.name, transport="queue"
         )
         session.on_mail(self.main.nudge)
-        self._found()
+        try:
+            self._found()
+        except BaseException:
+            session.unhost()
+            raise
 
     def _found(self) -> None:
         """Takes up what an earlier life of this session left (06.13)."""

@@ -60,6 +60,9 @@ class Bell:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
+            if deadline is None:
+                await waiter
+                return True
             # Not `wait_for`, which swallows a cancellation that comes with the ring, up to Python 3.11.
             async with asyncio.timeout_at(deadline):
                 await waiter

@@ -53,7 +53,6 @@ class Delivering:
         _answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]]
         _guards: dict[str, loops.Guard]
         _main_party: Party
-        _notes: dict[str, str]
 
         def _check_open(self) -> None: ...
 
@@ -81,7 +80,7 @@ class Delivering:
         agent = None if to_main else self._agent(target.identity)
         if isinstance(agent, str):
             return refusal("resume_failed", name=target.name, reason=agent)
-        way = route.MAIN if agent is None else self._route(agent)
+        way = route.MAIN if agent is None else route.PENDING if agent.takes else self._route(agent)
         if isinstance(way, Refusal):
             return way
         if len(text) > contract.MAX_SENT and (too_large := contract.too_large(len(text))):
@@ -94,10 +93,12 @@ class Delivering:
             msg_id or self.session.new_id(),
             text,
             voice.origin,
-            at=now,
-            summary=draft.summary,
-            in_reply_to=draft.in_reply_to,
-            hop_chain=chain,
+            True,
+            "next",
+            now,
+            draft.summary,
+            draft.in_reply_to,
+            chain,
         )
         if agent is None:
             if not self.main.put(entry):
@@ -187,7 +188,7 @@ class Delivering:
         target = found.candidate
         inside = target.kind == "agent"
         if status == "queued":
-            note = self._notes.get(name) or self._notes.setdefault(name, NOTE.format(name=name))
+            note = NOTE.format(name=name)
         else:
             note = (RETURNED if result is not None else RESUMED).format(name=name)
         return Receipt(
@@ -213,10 +214,16 @@ class Delivering:
     def _guarded(
         self, agent: Agent | None, voice: Voice, text: str, chain: tuple[str, ...], now: int
     ) -> str | None:
-        """Why the loop guard in front of the recipient drops a message; None where it passes (03.57)."""
+        """Why the loop guard in front of the recipient drops a message; None where it passes (03.57).
+
+        The main conversation is its agents' owner: how often it says what to them is its host's affair, and only what goes
+        around is stopped.
+        """
         guard = self._guard_of("main") if agent is None else agent.guard
-        repeat = loops.repeat_of(text)
         own = self.session.chain_token(self.session.id) if agent is None else agent.chain_token
+        if voice.kind == "main":
+            return guard.around(chain, own)
+        repeat = loops.repeat_of(text)
         reason = guard.judge(voice.origin.identity, repeat, chain, own, now)
         if reason is None:
             guard.kept(voice.origin.identity, repeat, now)

@@ -75,6 +75,11 @@ class Hosting:
         self._sending.inside = inside
         return self._sending.main
 
+    def unhost(self) -> None:
+        """Takes back `host`: what was taken could not begin."""
+        self._sending.inside = None
+        self._bell.rang = None
+
     def on_mail(self, heard: Callable[[], None]) -> None:
         """Has this called whenever something may have come."""
         self._bell.rang = heard

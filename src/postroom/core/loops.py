@@ -274,11 +274,9 @@ class Guard:
         """
         time = self._time = self._clock.at(now)
         sender = self._senders.of(key, time)
-        limits = self._limits
-        if chain and len(chain) > limits.max_chain_length:
-            reason: Reason = "hop-runaway"
-        elif chain and chain.count(own) > limits.max_self_hops:
-            reason = "hop-loop"
+        gone = self.around(chain, own) if chain else None
+        if gone is not None:
+            reason: Reason = gone
         elif repeat == sender.repeat and time - sender.kept < self._repeat_ms:
             reason = "duplicate"
         else:
@@ -290,6 +288,16 @@ class Guard:
             reason = "rate-limited"
         sender.dropped[reason] = sender.dropped.get(reason, 0) + 1
         return reason
+
+    def around(self, chain: Sequence[str], own: str) -> Reason | None:
+        """Judges a chain alone: too long, or too often through here (03.61, 03.62). Counts nothing.
+
+        Args:
+            chain, own: as in `judge`.
+        """
+        if len(chain) > self._limits.max_chain_length:
+            return "hop-runaway"
+        return "hop-loop" if chain.count(own) > self._limits.max_self_hops else None
 
     def kept(self, key: str, repeat: str, now: int) -> None:
         """Says that a message was accepted, held or refused: it is its sender's previous one (03.60).
