@@ -32,7 +32,7 @@ from postroom.core.message import Origin, Party, Receipt, Refusal
 from postroom.core.queues import progress_of
 from postroom.core.refusals import refusal
 from postroom.delivering import Delivering
-from postroom.errors import BadUsage, SessionClosed
+from postroom.errors import BadUsage, PostroomError, SessionClosed
 from postroom.lifecycle import Hooks, Lifecycle, LifecycleEvent
 from postroom.mainline import MainLoop
 from postroom.remembering import Remembering, candidate_of
@@ -327,9 +327,9 @@ class Agents(Delivering, Announcing, Remembering):
         self._ended(agent, life, result)
         return True
 
-    def _ended(self, agent: Agent, life: Life, result: str | None) -> None:
-        """A run has ended: written down first, then told."""
-        self.keep(agent, life)
+    def _ended(self, agent: Agent, life: Life, result: str | None) -> PostroomError | None:
+        """A run has ended: written down first, then told. It has ended also where it could not be written down."""
+        failed = self.keep_anyhow(agent, life)
         if agent.transcript is not None:
             agent.transcript.event("agent_stopped", id=agent.id, run=life.runs, status=life.state)
         agent.run_ended(result)
@@ -338,6 +338,7 @@ class Agents(Delivering, Announcing, Remembering):
         self.tell("agent_stopped", agent, status=life.state)
         if agent.flight is None and len(agent.pending):
             self._go_on(agent)
+        return failed
 
     def gave_back(self, agent: Agent) -> None:
         """A drained batch has come back; where its run has ended, it is as if it had not been drained."""
@@ -366,7 +367,8 @@ class Agents(Delivering, Announcing, Remembering):
             agent: which.
             by_user: the user has stopped it: nothing resumes it until `restart` (02.24).
 
-        What waits for it is dropped, and whoever sent it is told.
+        What waits for it is dropped, and whoever sent it is told. Raises StoreFailed where it was stopped and that could not
+        be written down: a next life of the session would not know of it.
         """
         agent = self._present(agent)
         why = (
@@ -379,16 +381,11 @@ class Agents(Delivering, Announcing, Remembering):
             agent.flight.cancel(why)
         life = runs.stopped(agent.life, self.session.now(), by_user=by_user, notify=agent.background)
         left = agent.pending.drain()
-        try:
-            if was_live:
-                self._ended(agent, life, None)
-            else:
-                self.keep(agent, life)
-        except BaseException:  # nothing has changed
-            agent.pending.put_back(left)
-            raise
+        failed = self._ended(agent, life, None) if was_live else self.keep_anyhow(agent, life)
         agent.cancel_run()
         self.dropped(agent, left, why)
+        if failed is not None:
+            raise failed
 
     def restart(self, agent: Agent) -> None:
         """Lifts the user's stop: the next message resumes the agent (06.13). For the owner alone; no tool does it."""

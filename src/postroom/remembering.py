@@ -85,14 +85,19 @@ class Remembering:
         if agent.id not in self._known or was.state != life.state or was.name != life.name:
             self._show(candidate_of(life))
 
-    def keep_anyhow(self, agent: Agent, life: Life) -> None:
-        """The same for what is so whether or not it can be written: a next life then finds what was written before."""
+    def keep_anyhow(self, agent: Agent, life: Life) -> PostroomError | None:
+        """The same for what is so whether or not it can be written: a next life then finds what was written before.
+
+        Returns why it could not be written; None where it was.
+        """
         try:
             self.keep(agent, life)
         except PostroomError as error:
             self.log(f"how {agent.id} stands could not be written down: {error.code}")
             agent.life = life
             self._show(candidate_of(life))
+            return error
+        return None
 
     def kept(self, identity: str) -> tuple[Life, Rebuilt]:
         """What lies on disk of an agent, checked for a resume. Raises Unusable. May be called in a thread."""

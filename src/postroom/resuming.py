@@ -42,6 +42,13 @@ ALLOW_SECONDS = 30.0
 """How long a guard may take: what does not answer has not allowed it (06.13)."""
 
 
+UNWRITTEN = {
+    "store_failed": "its metadata could not be written, for a full disk or worse",
+    "unfit_path": "its metadata could not be written, because its folder is unfit",
+}
+"""Why, by the code of an error: a model is shown no path (01.30)."""
+
+
 class Failed(Exception):
     """The flight ends: why, in words for whoever sent."""
 
@@ -104,7 +111,14 @@ class Flight:
         except Failed as failed:
             self._land(refusal("resume_failed", name=agent.name, reason=failed.reason))
         except PostroomError as error:
-            self._land(refusal("resume_failed", name=agent.name, reason=error.message.rstrip(".")))
+            self._host.log(f"resuming {agent.id} failed: {error.message}")
+            self._land(
+                refusal(
+                    "resume_failed",
+                    name=agent.name,
+                    reason=UNWRITTEN.get(error.code, "this program failed to"),
+                )
+            )
         except Exception as error:
             self._host.log(f"resuming {agent.id} failed: {type(error).__name__}: {error}")
             self._land(refusal("resume_failed", name=agent.name, reason="this program failed to"))
