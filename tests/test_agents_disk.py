@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def full(disk: Path) -> Iterator[None]:
+def full(disk: Path) -> Generator[None]:
     """The disk has no room left while the block runs."""
     filler = disk / "filler"
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
