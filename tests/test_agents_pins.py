@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from postroom import Gathering, Pin, open_session
+from postroom import Gathering, Pin, open_session, present
 from postroom.core.address import shown
+from postroom.state.transcripts import read
 from tests.crew import hosted, names, peer_of, refused, sent, words
 from tests.test_agents_recipients import Host, host
 from tests.transports.ends import run
@@ -259,5 +260,30 @@ def test_a_pin_that_was_moved_there_and_back_comes_back_as_it_was_last(host: Hos
                 assert near_again is not None
                 sent(await again.send("bob", "the near one, as before", summary="s"), "resumed")
                 assert near_again.run == 2
+
+    run(work())
+
+
+@pytest.mark.rule("02.17", "02.18")
+def test_a_main_conversation_that_goes_on_elsewhere_keeps_what_its_names_meant(tmp_path: Path) -> None:
+    """From a transcript with results in the form of chapter 01; a broken line is skipped and counted."""
+
+    async def work() -> None:
+        here = Gathering()
+        async with hosted(here) as (session, _), peer_of(here, "reviewer") as first:
+            receipt = sent(await session.send("reviewer", "one", summary="s"))
+            path = tmp_path / "main.jsonl"
+            lines = ['{"broken', json.dumps(present.receipt_document(receipt))]
+            path.write_text("\n".join(lines) + "\n")
+            async with hosted(here, name="heir") as (heir, _):
+                past = read(str(path), readable=True)
+                assert (past.lines, past.skipped) == (1, 1)
+                heir.restore_pins(past)
+                await first.close()
+                async with peer_of(here, "reviewer") as second:
+                    no = refused(await heir.send("reviewer", "two", summary="s"), "pin_mismatch")
+                    assert [one.ref for one in no.candidates] == [second.ref]
+                    with heir.reading() as store:
+                        assert [pin.identity for _, pin in store.pins("main")] == [first.id]
 
     run(work())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from postroom.core import loops
     from postroom.core.index import Resolved
     from postroom.core.message import Pin, Receipt, Refusal
+    from postroom.core.transcript import Rebuilt
     from postroom.directory import Directory
     from postroom.origins import Origins
     from postroom.sending import Sending
@@ -133,6 +134,20 @@ class Hosting:
         """Writes a step of a message inside this session into the journal (11.1)."""
         with self._commits.noting():
             self.store.note(msg_id, state, self._clock(), detail, peer=peer)
+
+    def restore_pins(self, past: Rebuilt) -> None:
+        """Goes on with what names meant in an earlier conversation, in place of what they meant here (02.17).
+
+        Args:
+            past: a transcript of the main conversation, as `postroom.state.transcripts.read` reads it back.
+
+        Raises SessionClosed.
+        """
+        self._check_open()
+        recipients = self._sending.main.recipients
+        recipients.restore(past.pins)
+        with self._commits.noting():
+            recipients.keep(self._clock())
 
     async def run_agent(self, prompt: str, *, name: str | None = None, agent_type: str = "") -> str:
         """Runs an agent for a script and returns its final text, to the script and to nobody else (06.16).

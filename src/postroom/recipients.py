@@ -149,6 +149,11 @@ class Recipients:
         for to, pin in pins:
             self._pins.restore(to, pin)
 
+    def keep(self, now: int) -> None:
+        """Writes all pins down, as after a restore that the conversation is to go on from. Raises StoreFailed."""
+        for form, pin in self._pins.items():
+            self._store.pin(self._conversation, form, pin, now)
+
     def wrote_to(self, identity: str) -> bool:
         """Whether a name has come to mean that session here, so that it matters what it is called now (05.24)."""
         return any(pin.identity == identity for _, pin in self._pins.items())
