@@ -75,10 +75,12 @@ class Batch:
                 Attachment(self._ids(), text, entry.origin, entry.msg_id, getattr(entry, "is_meta", True))
                 for entry, text in zip(self.entries, texts, strict=True)
             ]
-            made += [
-                Attachment(self._ids(), envelope.notice_text(notice), None, notice.msg_id or "", True)
-                for notice in self.notices
-            ]
+            # What the system says never begins a text that a loop may take for its user's (04.1).
+            begun = any(entry.origin.kind != "user" for entry in self.entries)
+            for notice in self.notices:
+                told = envelope.notice_text(notice)
+                text, begun = told if begun else f"{envelope.SYSTEM}\n\n{told}", True
+                made.append(Attachment(self._ids(), text, None, notice.msg_id or "", True))
             self._made = tuple(made)
         return self._made
 
