@@ -335,7 +335,7 @@ class Agent:
         """
         if self.state != "live":
             raise AgentStopped(
-                f"{self.name} is not live: its last run has {self.state}.", "A message to it resumes it."
+                f"{self.name} is not live: its last run ended as {self.state}.", "A message to it resumes it."
             )
         if run_number not in (None, self.run):
             raise AgentStopped(f"{self.name} is in its run {self.run} by now.", "Let that one go on.")
