@@ -46,6 +46,8 @@ OTHERS_IDENTITY = (
 async def serve(args: Values) -> int:
     """Runs the session in this process until it is told to end."""
     ready: Callable[[str], None] | None = announcer(args.ready_fd) if args.ready_fd is not None else None
+    # From the first moment: a session that is told to end while it is opened ends as soon as it is open.
+    told = told_by_signals(leave_ignored=bool(args.command))
     try:
         async with opened_session(
             args.name,
@@ -64,15 +66,15 @@ async def serve(args: Values) -> int:
                         present.opened_document(opened.session.status(), os.getpid(), opened.socket_path)
                     )
                 )
-                return await until_told(opened)
+                return await told_to_end(opened, told)
             opened.session.askable = not args.command and can_ask(opened.session, as_json=args.json)
             warn(opened)
             sys.stderr.write(mode_not_kept(args))
             if args.command:
-                return await around(opened, args.command)
+                return told.result() if told.done() else await around(opened, args.command, told)
             sys.stderr.write("postroom: what arrives is printed here; Ctrl-C or `postroom close` ends it\n")
             sys.stderr.flush()
-            return await foreground(opened, as_json=args.json)
+            return await foreground(opened, told, as_json=args.json)
     except PostroomError as error:
         if ready is None:
             raise
@@ -125,8 +127,12 @@ def warn(opened: Opened) -> None:
     sys.stderr.flush()
 
 
-def told_to_end(opened: Opened, signals: Sequence[signal.Signals]) -> asyncio.Task[int]:
-    """A task that ends when a signal or `postroom close` says so: 0 for close, else 128 + the signal."""
+def told_by_signals(*, leave_ignored: bool) -> asyncio.Future[int]:
+    """Is done once SIGTERM, SIGINT or SIGHUP has come, with 128 + its number (10.8).
+
+    Args:
+        leave_ignored: what is ignored here (`nohup`) stays so, for a command that inherits it.
+    """
     loop = asyncio.get_running_loop()
     told: asyncio.Future[int] = loop.create_future()
 
@@ -134,27 +140,24 @@ def told_to_end(opened: Opened, signals: Sequence[signal.Signals]) -> asyncio.Ta
         if not told.done():
             told.set_result(number)
 
-    for one in signals:
-        loop.add_signal_handler(one, tell, 128 + one)
-
-    async def wait() -> int:
-        closing = loop.create_task(opened.closing.wait())
-        done, _ = await asyncio.wait({told, closing}, return_when=asyncio.FIRST_COMPLETED)
-        closing.cancel()
-        return told.result() if told in done else 0
-
-    return loop.create_task(wait())
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if not (leave_ignored and signal.getsignal(one) == signal.SIG_IGN):
+            loop.add_signal_handler(one, tell, 128 + one)
+    return told
 
 
-async def until_told(opened: Opened) -> int:
-    """A detached session: runs until it is told to end."""
-    return await told_to_end(opened, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+async def told_to_end(opened: Opened, told: asyncio.Future[int]) -> int:
+    """Waits until a signal or `postroom close` ends the session: 0 for close, else what `told` says."""
+    closing = asyncio.get_running_loop().create_task(opened.closing.wait())
+    done, _ = await asyncio.wait({told, closing}, return_when=asyncio.FIRST_COMPLETED)
+    closing.cancel()
+    return told.result() if told in done else 0
 
 
-async def foreground(opened: Opened, *, as_json: bool) -> int:
+async def foreground(opened: Opened, told: asyncio.Future[int], *, as_json: bool) -> int:
     """Prints what arrives, until it is told to end; printed is taken (10.8). Asks about what is held, where it can."""
     session = opened.session
-    end = told_to_end(opened, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    end = asyncio.get_running_loop().create_task(told_to_end(opened, told))
 
     async def show() -> None:
         while await session.wait():
@@ -193,12 +196,12 @@ def environment_for(command_environ: Mapping[str, str], identity: Mapping[str, s
     return {**kept, **identity}
 
 
-async def around(opened: Opened, command: Sequence[str]) -> int:
+async def around(opened: Opened, command: Sequence[str], told: asyncio.Future[int]) -> int:
     """Runs the command inside the session and returns its exit code, 128 + n for a signal (10.8)."""
     loop = asyncio.get_running_loop()
     # Before the command runs, as it may be signalled in the instant of its start; a handler runs only while
     # something is awaited, so the command is there then. The terminal sends SIGINT to the command too, and what it
-    # does about it is the command's affair. What is ignored here (`nohup`) is ignored by the command as well.
+    # does about it is the command's affair.
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(one) != signal.SIG_IGN:
             loop.add_signal_handler(
@@ -209,6 +212,7 @@ async def around(opened: Opened, command: Sequence[str]) -> int:
     except OSError as error:
         raise BadUsage(f"{command[0]}: {error.strerror}.", "Check the command behind `--`.") from None
     opened.attach(process.pid)
+    told.add_done_callback(lambda _: process.send_signal(told.result() - 128))  # it came just before
     code = await exit_of(process)
     return 128 - code if code < 0 else code
 
