@@ -4,17 +4,28 @@
 tasks too. A drain at a boundary takes all of `now` and `next`, and `later` only when the loop is idle. A loop goes idle
 by `rest`, in one step that hands over what waits if anything does; whoever then appends first is told to wake the loop,
 and nobody after that until it drains (06.3). `now` is for the user's own input: what anybody else sends under it goes to
-`next`. Of one task's progress only the latest waits, in the place of the first (06.11).
+`next`.
 
 **A pending list** (06.4, 06.5): one agent's messages in the order of insertion; a drain takes all of it and clears it, in
 one step.
 
+**Progress** (06.11): of one task only the latest waits, in the place of the first, and none behind the end of its run.
+An end drops what waits of that run, in every tier; progress that comes, or comes back, behind an end or behind newer
+progress is left out.
+
 Not durable: they are lists. Mail of peers is in the store as well, and stands in the main queue as a `Mark` (06.3).
 
 Any thread may append while another drains: each append lands in that drain or in the next one, never in none and never
-in both. One lock for all of them keeps that: it is held for a few instructions, and a lock for each of ten thousand agents
+in both. One lock for all of them keeps that: it is held while a list changes, and a lock for each of ten thousand agents
 would be more than their empty lists. The capacity is counted for each tier by itself, so that a flood of `later`
 cannot shut out the user.
+
+It is a plain lock. A signal handler may run in the very thread that holds it, between two instructions of a drain: an
+append from there would wait for ever, as would one from a finaliser. An asyncio program takes its signals by
+`loop.add_signal_handler`; a handler of `signal.signal` hands the append to the loop by `loop.call_soon_threadsafe`. To
+ask how many wait takes no lock.
+
+Weak: where progress of one run was drained twice and both come back, the time that it bears tells which is the latest.
 """
 
 from __future__ import annotations
@@ -84,6 +95,9 @@ class Mark(NamedTuple):
 
 Item = TypeVar("Item", bound="Entry | Mark")
 
+TIERS: tuple[Priority, ...] = ("now", "next", "later")
+"""In the order of reading (06.2)."""
+
 _LOCK = Lock()
 
 
@@ -101,9 +115,169 @@ def progress_of(item: Entry | Mark) -> str:
     return task.task_id if task is not None and task.status == "running" else ""
 
 
-def _place_of(items: Sequence[Entry | Mark], task_id: str) -> int | None:
-    """Where the progress of a task waits already."""
-    return next((at for at, item in enumerate(items) if progress_of(item) == task_id), None)
+class _Progress(NamedTuple, Generic[Item]):
+    """The latest progress of one task.
+
+    Attributes:
+        behind: how many items stand before it, other progress not counted.
+        task: what it says.
+        item: the entry that says it.
+    """
+
+    behind: int
+    task: TaskNotification
+    item: Item
+
+
+class _Line(Generic[Item]):
+    """What waits in one tier, or for one agent, in order. Its methods are called with the lock held.
+
+    Progress is kept beside the rest: it is found, replaced and dropped without a search, and nothing else moves for it.
+    A line that holds nothing of tasks pays nothing for that.
+
+    Attributes:
+        items: all but progress.
+        room: how many of these there may be.
+        progress: task → its latest; in the order of their places.
+        ends: task → the latest run of which the end is among the items.
+    """
+
+    __slots__ = ("_capacity", "ends", "items", "progress", "room")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.items: list[Item] = []
+        self.room = capacity
+        self.progress: dict[str, _Progress[Item]] | None = None
+        self.ends: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.items) + len(self.progress or ())
+
+    def progress_until(self, task_id: str, run: int) -> _Progress[Item] | None:
+        """The progress of a task, if it is of that run or of an earlier one."""
+        found = self.progress.get(task_id) if self.progress else None
+        return found if found is not None and found.task.run <= run else None
+
+    def outdates(self, task: TaskNotification, *, back: bool = False) -> bool:
+        """Whether progress has nothing to tell beside what waits here: the end of its run, or anything of a later run.
+
+        Args:
+            task: the progress.
+            back: it comes back: progress of its run that was said since is newer too, or that came back and is no older.
+        """
+        if self.ends and self.ends.get(task.task_id, 0) >= task.run:
+            return True
+        waits = self.progress.get(task.task_id) if self.progress else None
+        if waits is None or waits.task.run < task.run:
+            return False
+        if waits.task.run > task.run:
+            return True
+        said_since = isinstance(waits.item, Entry) and not waits.item.redelivered
+        return back and (said_since or waits.task.at >= task.at)
+
+    def forget(self, task_id: str, run: int) -> None:
+        """Drops the progress of a task, if it is of that run or of an earlier one."""
+        if self.progress and self.progress_until(task_id, run):
+            del self.progress[task_id]
+            self.room += 1
+
+    def add(self, item: Item) -> None:
+        """Puts an item at the end, or progress in the place of what waits of the same task; there is room for it."""
+        task = item.task if isinstance(item, Entry) else None
+        if task is None:
+            self.items.append(item)
+        elif task.status != "running":
+            self.items.append(item)
+            ends = self.ends = self.ends or {}
+            ends[task.task_id] = max(task.run, ends.get(task.task_id, 0))
+        else:
+            progress = self.progress = self.progress or {}
+            first = progress.get(task.task_id)
+            behind = len(self.items) if first is None else first.behind
+            progress[task.task_id] = _Progress(behind, task, item)
+            self.room = self._capacity - len(progress)
+
+    def waiting(self) -> list[Item]:
+        """A list of its own of all that waits."""
+        if not self.progress:
+            return self.items.copy()
+        found: list[Item] = []
+        done = 0
+        for behind, _, item in self.progress.values():
+            found += self.items[done:behind]
+            found.append(item)
+            done = behind
+        return found + self.items[done:]
+
+    def fill(self, waiting: Iterable[Item]) -> None:
+        """Lets this wait, and nothing else. In one step, for those who ask without the lock how many wait."""
+        new: _Line[Item] = _Line(self._capacity)
+        for item in waiting:
+            new.add(item)
+        self.items, self.progress, self.ends, self.room = new.items, new.progress, new.ends, new.room
+
+    def take_back(self, came: _Line[Item]) -> None:
+        """Puts what another line holds before what waits here; no task has progress in both."""
+        if self.progress or came.progress or came.ends:
+            self.fill(came.waiting() + self.waiting())
+        else:
+            self.items[:0] = came.items
+
+    def take(self, limit: int | None = None) -> list[Item]:
+        """Takes the oldest, at most so many; None: all."""
+        if self.progress is None and self.ends is None:
+            taken = self.items
+            self.items = [] if limit is None else taken[limit:]
+        else:
+            taken = self.waiting()
+            self.fill([] if limit is None else taken[limit:])
+        return taken if limit is None else taken[:limit]
+
+
+def _tell(lines: Iterable[_Line[Item]], line: _Line[Item], item: Item, task: TaskNotification) -> bool:
+    """Puts what is told of a run into one of the lines, and drops the progress that it replaces in any (06.11).
+
+    Returns False where there is no room for it; then nothing is dropped. Progress that is outdated is left out.
+    """
+    running = task.status == "running"
+    if running and any(one.outdates(task) for one in lines):
+        return True
+    if len(line.items) >= line.room and line.progress_until(task.task_id, task.run) is None:
+        return False
+    for one in lines:
+        if one is not line or not running:
+            one.forget(task.task_id, task.run)
+    line.add(item)
+    return True
+
+
+def _give_back(lines: Sequence[_Line[Item]], items: Iterable[tuple[int, Item]]) -> None:
+    """Puts items to the front of lines, marked, in the order in which they come.
+
+    Args:
+        lines: of one queue.
+        items: each with the number of its line.
+    """
+    placed = [(at, one._replace(redelivered=True) if isinstance(one, Entry) else one) for at, one in items]
+    with _LOCK:
+        back: list[_Line[Item]] = [_Line(len(placed)) for _ in lines]
+        for at, item in placed:
+            task = item.task if isinstance(item, Entry) else None
+            if task is None:
+                back[at].add(item)
+            else:
+                _tell(back, back[at], item, task)
+        for came in back:
+            for task_id, run in (came.ends or {}).items():
+                for line in lines:
+                    line.forget(task_id, run)
+            for _, task, _ in tuple((came.progress or {}).values()):
+                outdated = any(line.outdates(task, back=True) for line in lines)
+                for line in (came,) if outdated else lines:
+                    line.forget(task.task_id, task.run)
+        for line, came in zip(lines, back, strict=True):
+            line.take_back(came)
 
 
 class MainQueue(Generic[Item]):
@@ -113,24 +287,26 @@ class MainQueue(Generic[Item]):
         capacity: items that one tier holds at most.
     """
 
-    __slots__ = ("_capacity", "_idle", "_tiers", "_woken")
+    __slots__ = ("_idle", "_lines", "_woken")
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
         self._idle = False
         self._woken = False
-        self._tiers: dict[Priority, list[Item]] = {"now": [], "next": [], "later": []}
+        self._lines: dict[Priority, _Line[Item]] = {tier: _Line(capacity) for tier in TIERS}
 
     def append(self, item: Item) -> Appended:
-        """Puts an item at the end of its tier (06.2); progress in the place of what waits of the same task."""
+        """Puts an item at the end of its tier (06.2); progress in the place of what waits of the same task (06.11)."""
+        line = self._lines[tier_of(item)]
+        task = item.task if isinstance(item, Entry) else None
         with _LOCK:
-            tier = self._tiers[tier_of(item)]  # not before: a drain puts new lists in the place of these
-            if (key := progress_of(item)) and (at := _place_of(tier, key)) is not None:
-                tier[at] = item
-                return "queued"
-            if len(tier) >= self._capacity:
+            if task is not None:
+                if not _tell(self._lines.values(), line, item, task):
+                    return "full"
+                return self._wakes()
+            items = line.items
+            if len(items) >= line.room:
                 return "full"
-            tier.append(item)
+            items.append(item)
             return self._wakes()
 
     def nudge(self) -> bool:
@@ -164,26 +340,27 @@ class MainQueue(Generic[Item]):
             return taken
 
     def _taken(self, *, later: bool) -> list[Item]:
-        tiers = self._tiers
-        taken = tiers["now"] + tiers["next"]
-        tiers["now"], tiers["next"] = [], []
-        if later:
-            taken += tiers["later"]
-            tiers["later"] = []
-        return taken
+        lines = self._lines
+        taken = lines["now"].take() + lines["next"].take()
+        return taken + lines["later"].take() if later else taken
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Puts entries that were drained to the front of their tiers, marked; a mark's message waits by itself."""
-        with _LOCK:
-            for item in reversed(list(items)):
-                if isinstance(item, Entry):
-                    self._tiers[tier_of(item)].insert(0, item._replace(redelivered=True))
+        """Puts what was drained to the front of its tiers, in the order of `items`; entries are marked (06.3).
+
+        Args:
+            items: entries and marks of one drain, or of several. A mark whose mail another reader has taken meanwhile
+                is the place of nothing; one that is not given back leaves its mail in the store, without a place.
+
+        Needs no room. Progress is left out where the end of its run waits by now, or newer progress of its task (06.11).
+        """
+        _give_back([*self._lines.values()], ((TIERS.index(tier_of(item)), item) for item in items))
 
     def peek(self, *, idle: bool = False) -> list[Item]:
         """Returns what a `drain` would hand over now, and takes nothing."""
         with _LOCK:
-            tiers = self._tiers
-            return tiers["now"] + tiers["next"] + (tiers["later"] if idle else [])
+            lines = self._lines
+            found = lines["now"].waiting() + lines["next"].waiting()
+            return found + lines["later"].waiting() if idle else found
 
     @property
     def idle(self) -> bool:
@@ -192,7 +369,7 @@ class MainQueue(Generic[Item]):
 
     def __len__(self) -> int:
         """How many items wait, in all tiers."""
-        return sum(map(len, self._tiers.values()))
+        return sum(map(len, self._lines.values()))
 
 
 class Pending:
@@ -202,25 +379,22 @@ class Pending:
         capacity: entries that it holds at most.
     """
 
-    __slots__ = ("_capacity", "_items")
+    __slots__ = ("_line",)
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._items: list[Entry] = []
+        self._line: _Line[Entry] = _Line(capacity)
 
     def append(self, entry: Entry) -> Appended:
         """Puts an entry at the end (06.4); progress in the place of what waits of the same task (06.11)."""
         with _LOCK:
-            items = self._items
-            if entry.task is not None and (key := progress_of(entry)):
-                at = _place_of(items, key)
-                if at is not None:
-                    items[at] = entry
+            line = self._line
+            items = line.items
+            if entry.task is None:
+                if len(items) < line.room:
+                    items.append(entry)
                     return "queued"
-            if len(items) >= self._capacity:
                 return "full"
-            items.append(entry)
-            return "queued"
+            return "queued" if _tell((line,), line, entry, entry.task) else "full"
 
     def drain(self, limit: int | None = None) -> list[Entry]:
         """Takes everything, and clears it: one step (06.5).
@@ -229,18 +403,19 @@ class Pending:
             limit: at most so many, the oldest, for a reader that can take no more at once.
         """
         with _LOCK:
-            taken, self._items = self._items, [] if limit is None else self._items[limit:]
-            return taken if limit is None else taken[:limit]
+            return self._line.take(limit)
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
-        """Puts entries that were drained to the front, marked."""
-        with _LOCK:
-            self._items[:0] = [entry._replace(redelivered=True) for entry in entries]
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Puts entries that were drained to the front, marked, in their order. Needs no room.
+
+        Progress is left out where the end of its run waits by now, or newer progress of its task (06.11).
+        """
+        _give_back((self._line,), ((0, entry) for entry in entries))
 
     def peek(self) -> list[Entry]:
         """Returns what a `drain` would hand over now, and takes nothing."""
         with _LOCK:
-            return list(self._items)
+            return self._line.waiting()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._line)
