@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -86,7 +87,9 @@ def test_a_plain_function_that_hangs_is_left_alone_at_its_deadline() -> None:
 @pytest.mark.rule("06.13")
 def test_a_coroutine_that_swallows_its_cancellation_is_left_alone_at_its_deadline() -> None:
     async def work() -> None:
-        swallowed, go = asyncio.Event(), asyncio.Event()
+        swallowed, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        unheard: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: unheard.append(said))
 
         async def stubborn() -> None:
             try:
@@ -94,13 +97,17 @@ def test_a_coroutine_that_swallows_its_cancellation_is_left_alone_at_its_deadlin
             except asyncio.CancelledError:
                 swallowed.set()
                 await go.wait()
+                ended.set()
                 raise ValueError("nobody hears this") from None
 
         with pytest.raises(TimeoutError):
             await call(stubborn, seconds=0.01)
         await swallowed.wait()
         go.set()
+        await ended.wait()
         await asyncio.sleep(0)
+        gc.collect()  # a task that ended in an error that nobody asked for would say so now
+        assert unheard == []
 
     asyncio.run(work())
 
@@ -129,3 +136,67 @@ def test_whoever_stops_waiting_takes_the_call_back() -> None:
             await taken_back.wait()
 
     asyncio.run(work())
+
+
+def test_without_a_deadline_whoever_stops_waiting_waits_for_its_clean_up() -> None:
+    async def work() -> None:
+        begun, tidied = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                tidied.set()
+
+        calling = asyncio.get_running_loop().create_task(call(slow, seconds=None))
+        await begun.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert tidied.is_set()
+
+    asyncio.run(work())
+
+
+@pytest.mark.rule("06.13")
+@pytest.mark.parametrize("seconds", [10, None])
+def test_what_a_plain_function_comes_to_after_its_caller_stopped_waiting_is_ignored(
+    seconds: float | None,
+) -> None:
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+
+    async def work() -> None:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        unheard: list[object] = []
+        loop.set_exception_handler(lambda _, said: unheard.append(said))
+
+        def hang() -> int:
+            threads.append(threading.current_thread())
+            loop.call_soon_threadsafe(begun.set)
+            release.wait(30)
+            return 1
+
+        calling = loop.create_task(call(hang, seconds=seconds))
+        async with asyncio.timeout(30):
+            await begun.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await asyncio.sleep(0)  # the call that was taken back ends
+        release.set()
+        threads[0].join(30)
+        assert not threads[0].is_alive()
+        await asyncio.sleep(0)  # what it came to arrives in this loop
+        await asyncio.sleep(0)
+        assert unheard == []
+
+    asyncio.run(work())
+
+
+def test_an_async_function_is_called_in_the_loop_and_takes_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Thread", None)
+    for function in (later, Callable_(), partial(later)):
+        assert asyncio.run(call(function, 1, seconds=10)) == 2

@@ -113,6 +113,11 @@ def test_where_nobody_can_resume_it_that_is_the_reason(flaw: str) -> None:
     assert "transcript" not in said.message
 
 
+def test_of_whom_nothing_else_is_known_is_alive_and_well() -> None:
+    assert route(Recipient("agent")) is PENDING
+    assert route(Recipient("agent", state="failed")) is RESUME
+
+
 def test_every_agent_gets_the_answer_of_the_first_rung_that_applies() -> None:
     """The ladder of the module's docstring as a table, over all that an agent can be."""
     seen: set[str] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import get_args
 
 import pytest
@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from postroom.core.message import RunStatus, TaskNotification
 from postroom.core.runs import (
-    MAX_ID,
     OWED_MAX,
     TRANSITIONS,
     AgentState,
@@ -50,19 +49,28 @@ def test_a_run_ends_and_a_resume_begins_the_next_and_nothing_else() -> None:
     assert all(TRANSITIONS[state] == {"live"} for state in STATES if state != "live")
 
 
+def test_a_new_agent_is_in_its_first_run_and_its_owner_is_to_be_told() -> None:
+    new = Life(id="a1", name="worker", session_id="s1")
+    assert (new.state, new.runs, new.background, new.stopped_by_user) == ("live", 1, True, False)
+    assert (new.started_at, new.ended_at, new.owed) == (0, None, ())
+
+
+def test_a_life_is_never_changed_by_a_step() -> None:
+    with pytest.raises(FrozenInstanceError):
+        NEW.runs = 2  # pyright: ignore[reportAttributeAccessIssue]
+
+
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.rule("06.13")
-@pytest.mark.parametrize("identity", ["a", "A-z_09", "x" * MAX_ID])
+@pytest.mark.parametrize("identity", ["a", "A-z_09", "x" * 80])
 def test_what_can_name_a_folder_can_be_an_id(identity: str) -> None:
     assert is_agent_id(identity)
 
 
 @pytest.mark.rule("06.13")
-@pytest.mark.parametrize(
-    "identity", ["", "x" * (MAX_ID + 1), ".", "..", "a/b", "a b", "a.b", "é", "٣", "a\n", "a\0"]
-)
+@pytest.mark.parametrize("identity", ["", "x" * 81, ".", "..", "a/b", "a b", "a.b", "é", "٣", "a\n", "a\0"])
 def test_what_cannot_name_a_folder_is_no_id(identity: str) -> None:
     assert not is_agent_id(identity)
 
@@ -208,7 +216,7 @@ def test_what_is_owed_is_bounded_and_the_oldest_goes() -> None:
     life = ended()
     for _ in range(OWED_MAX):
         life = ended(life=again(life))
-    assert [one.run for one in life.owed] == list(range(2, OWED_MAX + 2))
+    assert [one.run for one in life.owed] == list(range(2, 102))
 
 
 @pytest.mark.rule("06.11")
