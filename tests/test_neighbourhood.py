@@ -145,6 +145,8 @@ def test_who_is_behind_an_address_is_told_by_the_process(home: Path, around: Nei
         around.index()
         assert around.sends_chains(party.identity)
         assert around.sign(party.identity) == party.record["updatedAt"]
+        for nobodys in ("-x", "talk-1", "client-1", "..", "a-session-that-never-was"):
+            assert around.sign(nobodys) == 0
 
 
 def test_a_change_there_is_a_change_of_the_mark(home: Path, around: Neighbourhood) -> None:

@@ -226,3 +226,24 @@ def test_a_later_sign_of_life_counts_and_is_asked_for_only_what_is_shown() -> No
     answer = listing(found, own="id-8", limit=2, sign=sign)
     assert sorted(asked) == ["id-0", "id-1", "id-8"]
     assert [row.seen_at for row in answer.rows] == [NOW + SECOND, NOW]
+
+
+@pytest.mark.rule("01.29")
+def test_no_agent_is_asked_for_a_sign_of_life() -> None:
+    """Its id is its host's own word, and may be none of a session."""
+    found = [
+        Row(identity="-x", name="worker", kind="agent", seen_at=NOW),
+        Row(identity="talk-1", name="me", kind="agent"),
+        Row(identity="id-1", name="a session"),
+    ]
+    asked: list[str] = []
+
+    def sign(identity: str) -> int:
+        asked.append(identity)
+        return NOW + SECOND
+
+    answer = listing(found, own="talk-1", sign=sign)
+    assert asked == ["id-1"]
+    assert [(row.identity, row.seen_at) for row in answer.rows] == [("-x", NOW), ("id-1", NOW + SECOND)]
+    assert answer.own is not None
+    assert answer.own.seen_at == 0

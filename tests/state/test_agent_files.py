@@ -189,11 +189,43 @@ def test_all_agents_are_found_the_oldest_first(kept: AgentFiles) -> None:
     assert kept.found() == (
         lives,
         [
-            (".hidden", "its id is not an agent's"),
             ("broken", "its metadata is not JSON"),
-            ("file", "its folder cannot be used: not a folder"),
+            ("", "No agent's folder, and passed over in this session's folder of agents: '.hidden', 'file'"),
         ],
     )
+
+
+@pytest.mark.rule("06.13")
+def test_what_is_no_agents_folder_is_nobody_and_is_said_in_one_sentence(kept: AgentFiles) -> None:
+    """Whatever it is and is called; a folder with an agent's name, and a symlink in its place, may have been one."""
+    kept.write(LIFE)
+    folder = Path(kept.folder)
+    for name in (".DS_Store", "client-1", "two\nlines", "a.b"):
+        (folder / name).write_bytes(b"")
+    (folder / ("n" * 90)).mkdir()
+    os.mkfifo(folder / "talk-1")
+    (folder / "empty").mkdir(mode=0o700)
+    (folder / "link").symlink_to(folder / "a-1")
+    beside = "No agent's folder, and passed over in this session's folder of agents: "
+    lives, rest = kept.found()
+    assert lives == [LIFE]
+    assert rest == [
+        ("empty", "its metadata is missing"),
+        ("link", "its folder cannot be used: a symlink, which is not followed"),
+        ("", f"{beside}'.DS_Store', 'a.b', 'client-1', '{'n' * 80}'…, 'talk-1' and 1 more"),
+    ]
+    assert "two" not in rest[-1][1]
+    (folder / "a.b").unlink()
+    assert "'two\\nlines'" in kept.found()[1][-1][1]
+
+
+@pytest.mark.rule("06.13")
+def test_an_agents_folder_that_goes_while_they_are_looked_through_is_missing(
+    kept: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.write(LIFE)
+    monkeypatch.setattr(os, "listdir", lambda _path: ["a-1", "gone"])  # pyright: ignore
+    assert kept.found() == ([LIFE], [("gone", "its metadata is missing")])
 
 
 @pytest.mark.parametrize("agent_id", ["", "..", "a/b", "a.b", "ä", "a" * 81, "a\0", "."])
@@ -426,7 +458,7 @@ def test_where_the_agents_lie_is_checked_as_well(kept: AgentFiles, session: Path
         case _:
             Path(kept.folder).chmod(0o755)
             why = "others have access to it (mode 0755)"
-    assert kept.found() == ([], [("agents", f"its folder cannot be used: {why}")])
+    assert kept.found() == ([], [("", f"The folder of this session's agents cannot be used: {why}")])
     with pytest.raises(Unusable, match="its folder cannot be used"):
         kept.read("a-1")
     with pytest.raises(UnfitPath):
@@ -440,7 +472,10 @@ def test_a_folder_that_cannot_be_listed_is_said(kept: AgentFiles, monkeypatch: p
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "listdir", broken)
-    assert kept.found() == ([], [("agents", "its folder cannot be read: Input/output error")])
+    assert kept.found() == (
+        [],
+        [("", "The folder of this session's agents cannot be read: Input/output error")],
+    )
 
 
 @pytest.mark.rule("02.26")

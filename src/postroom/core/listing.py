@@ -105,7 +105,8 @@ def listing(
         kind: only rows of this kind.
         limit: at most so many rows besides the caller's own; zero or more.
         unchecked: places that could not be looked at, with the reason.
-        sign: gives the last sign of life of an identity, epoch milliseconds; asked for what is shown alone.
+        sign: gives the last sign of life of an identity, epoch milliseconds; asked for what is shown alone, and never for
+            an agent: its id is its host's, and names no session.
     """
     everybody = list(rows)
     refs = shortest_refs([row.identity for row in everybody])
@@ -123,7 +124,7 @@ def listing(
     )
 
     def finished(row: Row) -> Row:  # only what is shown: fifty of a thousand (12.20)
-        if sign is not None:
+        if sign is not None and row.kind != "agent":
             row = row._replace(seen_at=max(row.seen_at, sign(row.identity)))
         return _finished(row, refs[row.identity], everybody)
 

@@ -6,7 +6,7 @@
 What it decides: whether these can be used. Metadata counts as a whole or not at all: a field that is missing or not what
 it should be, another agent's or another session's file, a newer version, a wrong owner, mode or kind of file each make
 it unusable, and the agent is then not resumed, and nobody gets its name in its place (02.26). Unknown fields are
-ignored.
+ignored. What lies beside the agents and is none, a stray file or a folder that no id could name, is said and is nobody.
 
 What it never does: follow a symlink inside the session's folder, wait for a FIFO, or judge what an agent may do.
 
@@ -21,8 +21,10 @@ yet is kept with its text as far as MAX_METADATA goes; beyond that the texts are
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from postroom.core.address import check_name
@@ -34,7 +36,7 @@ from postroom.state import files, transcripts
 from postroom.state.transcripts import Unusable as Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["MAX_METADATA", "AgentFiles", "MemoryAgentFiles", "Unusable"]
 
@@ -46,6 +48,9 @@ MAX_METADATA = 1024 * 1024
 
 MAX_SHORT = 4096
 """Characters of a name, a type or a path: a path of the system has no more."""
+
+MAX_STRAYS = 5
+"""Stray entries that are named; of the rest, how many."""
 
 MAX_FORMER = 16
 """Former names that are kept, as a session's."""
@@ -82,8 +87,8 @@ class AgentFiles:
     def found(self) -> tuple[list[Life], list[tuple[str, str]]]:
         """Finds every agent that is written down.
 
-        Returns those that can be used, the oldest first, and of the rest (agent id, or the name of what lies there;
-        reason). Never raises.
+        Returns those that can be used, the oldest first, and of the rest (agent id, reason). An empty id is no agent's:
+        the reason is then a whole sentence, without its full stop, about what lies there. Never raises.
         """
         lives: list[Life] = []
         unusable: list[tuple[str, str]] = []
@@ -93,14 +98,20 @@ class AgentFiles:
         except FileNotFoundError:
             return lives, unusable
         except UnfitPath as error:
-            return lives, [(os.path.basename(self.folder), f"its folder cannot be used: {error.reason}")]
+            return lives, [("", f"The folder of this session's agents cannot be used: {error.reason}")]
         except OSError as error:
-            return lives, [(os.path.basename(self.folder), f"its folder cannot be read: {error.strerror}")]
+            return lives, [("", f"The folder of this session's agents cannot be read: {error.strerror}")]
+        strays: list[str] = []
         for name in names:
+            if not self._may_be_one(name):
+                strays.append(name)
+                continue
             try:
                 lives.append(self._read(name))
             except Unusable as error:
                 unusable.append((name, error.reason))
+        if strays:
+            unusable.append(("", said_of(strays)))
         return sorted(lives, key=lambda life: (life.started_at, life.id)), unusable
 
     def read(self, agent_id: str) -> Life:
@@ -130,6 +141,11 @@ class AgentFiles:
         files.private_folder(self.folder, parents=False)
         files.private_folder(folder, parents=False)
         files.write_atomic(f"{folder}/{METADATA}", to_json(life), sync=sync)
+
+    def discard(self, agent_id: str) -> None:
+        """Takes away the folder of an agent that could not begin; what has something in it stays. Never raises."""
+        with contextlib.suppress(OSError):
+            os.rmdir(f"{self.folder}/{agent_id}")
 
     def transcript_path(self, agent_id: str) -> str:
         """Where Postroom keeps an agent's transcript; nothing needs to lie there."""
@@ -164,6 +180,14 @@ class AgentFiles:
             raise FileNotFoundError
         files.check_folder(self.folder)
 
+    def _may_be_one(self, name: str) -> bool:
+        """Whether what lies there can be an agent's folder; a symlink may stand in the place of one."""
+        try:
+            mode = os.lstat(f"{self.folder}/{name}").st_mode
+        except OSError:
+            mode = stat.S_IFDIR  # whether it can be used is said when it is read
+        return is_agent_id(name) and (stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+
     def _read(self, agent_id: str) -> Life:
         """Reads one agent's metadata, in a folder of all agents that was checked."""
         if not is_agent_id(agent_id):
@@ -183,6 +207,13 @@ class AgentFiles:
         if life.session_id != self.session_id:
             raise Unusable("its metadata is of another session")
         return life
+
+
+def said_of(strays: Sequence[str]) -> str:
+    """A sentence, without its full stop, about what lies among the agents' folders and is none."""
+    named = [repr(name) if len(name) <= MAX_ID else f"{name[:MAX_ID]!r}…" for name in strays[:MAX_STRAYS]]
+    more = f" and {len(strays) - MAX_STRAYS} more" if len(strays) > MAX_STRAYS else ""
+    return f"No agent's folder, and passed over in this session's folder of agents: {', '.join(named)}{more}"
 
 
 class MemoryAgentFiles:
@@ -212,6 +243,10 @@ class MemoryAgentFiles:
         if self.session_id not in ("", life.session_id) or not is_agent_id(life.id):
             raise ValueError("no agent of this session")
         self._lives[life.id] = life
+
+    def discard(self, agent_id: str) -> None:
+        """Nothing: an agent that was not written is not here."""
+        del agent_id
 
     def transcript_path(self, agent_id: str) -> str:
         """Empty: no transcript is kept, and a `Transcript` there keeps nothing."""

@@ -20,6 +20,7 @@ from postroom.core.listing import Row
 from postroom.directory import Rows
 from postroom.errors import UnfitPath
 from postroom.state import files, processes
+from postroom.state.record import is_session_id
 from postroom.state.tenure import last_sign
 
 if TYPE_CHECKING:
@@ -215,8 +216,8 @@ class Directory:
             self.roster.leave(self._own, self._lock, now)
 
     def sign(self, identity: str) -> int:
-        """When that session's process last wrote into its folder, epoch milliseconds."""
-        return last_sign(self.roster.folder(identity))
+        """When that session's process last wrote into its folder, epoch milliseconds; 0 of what can be no session."""
+        return last_sign(self.roster.folder(identity)) if is_session_id(identity) else 0
 
     def rows(self) -> Rows:
         """Everybody who lives at this instant, for a listing (01.29)."""
