@@ -554,17 +554,99 @@ def test_an_agent_whose_host_has_come_back_is_a_stranger(desk: Desk) -> None:
     with hosting(desk, "phoenix") as first:
         worker = fresh(first, "worker")
         first.kill()
-        done = desk.run("inbox", "--take", environ=worker["environ"])
-        assert (done.code, done.err.splitlines()[0]) == (1, "no_session")
     with hosting(desk, "phoenix", "--resume", first.id) as second:
         desk.send("bob", "phoenix", "for main")
         done = desk.run("inbox", "--take", environ=worker["environ"])
         assert (done.code, done.err.splitlines()[0]) == (1, "not_your_session")
+        assert "the program that ran this agent has ended" in done.err
         assert texts(desk.ok("--session", "phoenix", "inbox", "--take")) == ["for main"]
         receipt = desk.ok("--session", "phoenix", "send", "worker", "are you there?")
         assert (receipt["status"], receipt["pin"]["identity"]) == ("resumed", worker["id"])
         environ = second.tell("environ", who="worker")
         assert desk.run("list", environ=environ).out.startswith("You are worker [")
+
+
+ALL = (
+    *(("list",), ("peers",), ("inbox",), ("inbox", "--take"), ("inbox", "--follow"), ("wait",)),
+    *(("send", "bob", "hello"), ("send", "bob", "-", "--json"), *SESSIONS_OWN),
+)
+
+
+@pytest.mark.rule("05.26", "06.14", "10.38")
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_an_agent_whose_program_has_ended_is_nobody(desk: Desk, how: str) -> None:
+    """It is no outsider, sees nobody, and is told nothing that takes the session away from its program."""
+    with hosting(desk, f"gone {how}") as host:
+        environ = fresh(host, "orphan")["environ"]
+        host.tell("observe", name="watcher", agent=None)
+        watcher = host.tell("environ", who="watcher")
+        if how == "killed":
+            host.kill()
+    bare = {key: environ[key] for key in ("POSTROOM_SOCKET", "POSTROOM_TOKEN")}
+    token = {"POSTROOM_TOKEN": environ["POSTROOM_TOKEN"]}
+    for words in ALL:
+        for done in (
+            desk.run(*words, environ=environ),
+            desk.run(*words, environ=watcher),
+            desk.run(*words, environ=bare),
+            desk.run(*words, environ=token),
+            desk.run("--session", host.id, *words, environ=environ),
+            desk.run("--session", f"gone {how}", *words, environ=environ),
+        ):
+            assert (done.code, done.err.splitlines()[0]) == (1, "not_your_session"), (words, done)
+            assert "The program that ran this agent has ended." in done.err + done.out, (words, done)
+            assert "resume" not in done.err + done.out
+            assert "--json" in words or done.out == ""
+        done = desk.run("--session", "bob", *words, environ=environ)
+        assert (done.code, done.err.splitlines()[0]) == (1, "not_your_session"), (words, done)
+        assert "the program that ran this agent has ended" in done.err + done.out
+    assert texts(desk.ok("--session", "bob", "inbox", "--take")) == []
+
+
+@pytest.mark.rule("05.26", "10.38")
+def test_an_agent_acts_for_no_session_that_is_not_there(desk: Desk, asker: dict[str, str]) -> None:
+    """Its own program runs, and it is not said that it has ended."""
+    for words in (("inbox",), ("list",), ("send", "bob", "hello"), ("log",), ("trace", "abcdef"), ("close",)):
+        error = desk.refused("--session", "nobody at all", *words, environ=asker)
+        assert error["code"] == "not_your_session"
+        assert error["hint"] == "Leave out --session."
+
+
+@pytest.mark.rule("01.29", "06.13")
+def test_no_agent_s_id_and_no_stray_file_is_in_the_way_of_a_listing(desk: Desk) -> None:
+    """An id may be one that no session could have; what lies among the agents and is none is said, and nobody."""
+    with hosting(desk, "untidy") as first:
+        for identity in ("-x", "client-1", "talk-1"):
+            first.start(f"agent {identity}", id=identity)
+        names = {"agent -x", "agent client-1", "agent talk-1"}
+        environ = first.tell("environ", who="-x")
+        rows = desk.ok("list", "--kind", "agent", environ=environ)["rows"]
+        assert {row["name"] for row in rows} == names - {"agent -x"}
+        assert {
+            row["name"] for row in desk.ok("--session", "untidy", "list", "--kind", "agent")["rows"]
+        } == names
+        folder = first.folder / "agents"
+        (folder / ".DS_Store").write_bytes(b"")
+        (folder / "client-2").write_bytes(b"")
+        (folder / "notes.txt").write_bytes(b"")
+        (folder / "a folder").mkdir()
+        (folder / "client-3").mkdir(mode=0o700)
+        first.kill()
+    with hosting(desk, "untidy", "--resume", first.id) as second:
+        rows = desk.ok("--session", "untidy", "list", "--kind", "agent")["rows"]
+        assert {row["name"] for row in rows} == {*names, "client-3"}
+        assert (
+            desk.refused("--session", "untidy", "send", "notes.txt", "hello", code=3)["code"] == "not_found"
+        )
+        [said] = [
+            each
+            for each in desk.ok("--session", "untidy", "status")["problems"]
+            if "passed over in this session's folder of agents" in each
+        ]
+        assert said.endswith("'.DS_Store', 'a folder', 'client-2', 'notes.txt'.")
+        assert second.start("client-2")["name"] == "client-2"
+        receipt = desk.ok("--session", "untidy", "send", "agent client-1", "go on")
+        assert receipt["status"] == "resumed"
 
 
 @pytest.mark.rule("09.11")

@@ -424,6 +424,33 @@ def test_a_session_that_goes_away_is_said(
     assert out.endswith(present.said_error(code, sentence[10:], hint[2:], as_json=True)[0])
 
 
+@pytest.mark.rule("05.26", "06.14")
+@pytest.mark.parametrize(
+    ("answers", "argv", "code"),
+    [
+        ((), ["send", "bob", "x"], "not_your_session"),
+        ((TAKEN,), ["wait"], "not_your_session"),
+        ((TAKEN,), ["send", "bob", "x"], "unknown"),
+        (None, ["wait"], "timeout"),
+    ],
+)
+def test_an_agent_whose_program_goes_away_is_not_told_to_bring_it_back(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: tuple[bytes, ...] | None,
+    argv: list[str],
+    code: str,
+) -> None:
+    monkeypatch.setattr(ask, "ANSWER_SECONDS", 0.05 if answers is None else 30.0)
+    with scripted(*(answers or ()), hang=answers is None) as (line, _):
+        assert ask.hand_over(line, "inside-7", argv) == 1
+    first, sentence, hint = capfd.readouterr().err.splitlines()
+    assert (first, sentence[:10]) == (code, "postroom: ")
+    assert "--resume" not in hint
+    assert "postroom" not in hint
+    assert (ask.PROGRAM_ENDED in hint) == (code != "timeout")
+
+
 @pytest.mark.rule("10.37", "11.14")
 def test_a_session_that_hangs_is_not_waited_for(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

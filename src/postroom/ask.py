@@ -62,6 +62,9 @@ SEND_VALUES = ("--summary", "--in-reply-to", "--msg-id", "--wait-reply")
 HOW_BACK = "`postroom list` shows who is there; `postroom open --resume ID` brings one back with its mail."
 """The next step where a session has gone."""
 
+PROGRAM_ENDED = "The program that ran this agent has ended. Let it start again and start this agent anew."
+"""The next step of an agent whose host has gone: its session is not this process's to bring back (05.26)."""
+
 ANCESTORS = 32
 """How far up a caller's session is looked for (05.25)."""
 
@@ -126,35 +129,45 @@ def hand_over(line: sockets.socket, token: str, argv: list[str]) -> int:
         return 2
     except Interrupted:
         if argv[0] != "send":
-            complain(argv, "no_session", "The session ended before it had answered.", HOW_BACK)
+            ended(token, argv)
         else:
             complain(
                 argv,
                 "unknown",
                 "The session took the message and ended before it was known whether it left.",
-                "It may have arrived. `postroom log` of that session, once it is back, shows its id and what became of it.",
+                f"It may have arrived. {PROGRAM_ENDED}"
+                if token.startswith(INSIDE)
+                else "It may have arrived. `postroom log` of that session, once it is back, shows its id and what became of it.",
             )
         return 1
     except Unanswered:
-        complain(
-            argv,
-            "no_session",
-            "The session ended before it had answered.",
-            HOW_BACK,
-        )
+        ended(token, argv)
         return 1
     except TimeoutError:
         complain(
             argv,
             "timeout",
             "The session's process does not answer.",
-            "It hangs or was stopped: let it go on, or end it and bring it back with `postroom open --resume ID`.",
+            "It hangs or was stopped: whoever runs it must let it go on."
+            if token.startswith(INSIDE)
+            else "It hangs or was stopped: let it go on, or end it and bring it back with `postroom open --resume ID`.",
         )
         return 1
     except KeyboardInterrupt:
         return 130
     finally:
         line.close()
+
+
+def ended(token: str, argv: list[str]) -> None:
+    """Says that the session ended before it had answered, and what whoever showed this token does next."""
+    inside = token.startswith(INSIDE)
+    complain(
+        argv,
+        "not_your_session" if inside else "no_session",
+        "The session ended before it had answered.",
+        PROGRAM_ENDED if inside else HOW_BACK,
+    )
 
 
 def keep_closed() -> None:

@@ -17,7 +17,7 @@ several conversations, as Codex's does, their commands look alike: the agent of 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import TYPE_CHECKING, TypeGuard, cast
 
@@ -54,6 +54,12 @@ class Door:
     opened_by: str | None = None
 
 
+LEFT_OVER = (
+    "It shows the token of an agent that nobody here knows: the program that ran this agent has ended, or is another."
+    " Let that program start the agent anew, and leave out --session."
+)
+"""The next step of what shows an agent's or observer's token that is none of this session's (06.14)."""
+
 FREE = frozenset({"list", "peers"})
 """Verbs for which it does not matter whom a process belongs to: listing is free (05.26)."""
 
@@ -79,7 +85,7 @@ def refused_entry(
         inside: the token is that of an agent or an observer of this session.
     """
     if token.startswith(INSIDE) and not inside:
-        return contract.refusal("not_your_session")
+        return replace(contract.refusal("not_your_session"), hint=LEFT_OVER)
     for pid, start in evidence.ancestry:
         sessions = door.registered(pid, start)
         if (pid, start) == door.process or session_id in sessions:

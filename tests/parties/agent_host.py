@@ -87,6 +87,7 @@ class Host:
         agent = await self.agents.start(
             order["name"],
             agent_type=order.get("type", ""),
+            agent_id=order.get("id"),
             background=order.get("background", True),
             owner=self.agents.get(order.get("owner", "")),
         )

@@ -89,6 +89,10 @@ def run(argv: list[str]) -> int:
     if session is not None and arguments.COMMANDS[args.verb].answered_by == "here":
         raise BadUsage(f"`{args.verb}` acts for no session.", "Leave out --session.")
     args.session = session
+    if arguments.COMMANDS[args.verb].answered_by != "here" and os.environ.get("POSTROOM_TOKEN"):
+        from postroom.console import places
+
+        places.refuse_left_over(session)
     module = import_module(f"postroom.console.commands.{MODULES.get(args.verb, 'session')}")
     return int(module.run(args, rest))
 

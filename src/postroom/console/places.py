@@ -89,6 +89,38 @@ def meant_session(named: str | None) -> Meant | None:
     return Meant(session_id, control_path, own if own.startswith(ask.INSIDE) else token)
 
 
+def refuse_left_over(named: str | None) -> None:
+    """Refuses whoever shows the token of an agent or observer, and means nobody who could know it (05.26).
+
+    Where its program has ended, such a process is nobody: it does not become an outsider, nor is it told how to take that
+    program's session over. A token that is none of an agent's is not judged here, nor is one that a session can be asked of.
+
+    Args:
+        named: what `--session` named, if it did.
+
+    Raises NotYourSession.
+    """
+    if not os.environ.get("POSTROOM_TOKEN", "").startswith(ask.INSIDE):
+        return
+    environ = {os.fsencode(key): os.fsencode(value) for key, value in os.environ.items()}
+    if answers(named, environ):
+        return
+    # Not by its ancestors: another session's program may have started this one's.
+    bare = {key: environ[key] for key in (b"POSTROOM_SOCKET", b"POSTROOM_TOKEN") if key in environ}
+    if answers(None, bare) or (b"POSTROOM_SESSION" in environ and answers(None, environ)):
+        raise NotYourSession("An agent acts for no session but its own program's.", "Leave out --session.")
+    raise NotYourSession("The agent's token that this process shows is nobody's any more.", ask.PROGRAM_ENDED)
+
+
+def answers(named: str | None, environ: dict[bytes, bytes]) -> bool:
+    """Whether the session that is meant lets itself be connected to."""
+    with contextlib.suppress(ask.Unanswered, UnicodeError):
+        if (found := ask.locate(named, environ)) is not None:
+            ask.dial(found[0]).close()
+            return True
+    return False
+
+
 def named_session(given: str | None) -> str | None:
     """The name or id that `--session` or else POSTROOM_SESSION gives; NoSession for an empty `--session`."""
     if given == "":

@@ -53,5 +53,6 @@ def asked(meant: places.Meant, args: Values, argv: Sequence[str]) -> int:
     try:
         line = ask.dial(meant.control_path)
     except ask.Unanswered:
+        places.refuse_left_over(args.session)
         raise places.not_running(meant.session_id, args.session) from None
     return ask.hand_over(line, meant.token, list(argv))
