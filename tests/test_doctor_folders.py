@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from postroom.console import doctor
 from postroom.state.files import Lock
 from tests.clinic import clinic, diagnosed, of_the_machine, read, sorted_by
-from tests.desk import COMMAND, SECONDS, Desk
+from tests.desk import COMMAND, SECONDS, Desk, Done
 from tests.strangers import OTHER_UID, Inside, needs_root, needs_user_namespaces
 from tests.test_other_users import SQUATS, own_tmp
 
@@ -42,6 +43,36 @@ def inside(desk: Desk, *kinds: str, setup: str = ":") -> Generator[Inside]:
         yield room
     finally:
         room.leave()
+
+
+GIVEN_FALLBACK = """\
+import sys
+
+from postroom.console import cli
+from postroom.state import places
+
+places.TMP = sys.argv[1]
+cli.leave(cli.main(["doctor", "--json"]))
+"""
+"""The doctor with another folder in the place of /tmp, where other sessions of this user may live."""
+
+
+def diagnosed_apart(desk: Desk, finding: str, **environ: str) -> tuple[dict[str, Any], str]:
+    """Runs the doctor where nobody else uses the fallback folder; returns what alone it finds, and that folder's path."""
+    apart = desk.folder / "tmp"
+    apart.mkdir(mode=0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", GIVEN_FALLBACK, str(apart)],
+        env={**desk.environ, **environ},
+        cwd=desk.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    [found] = sorted_by(read(Done(done.returncode, done.stdout, done.stderr)), finding)
+    return found, f"{apart}/postroom-{os.geteuid()}"
 
 
 def mode_of(path: Path) -> int:
@@ -131,9 +162,9 @@ def test_a_runtime_folder_that_is_open_to_all(desk: Desk) -> None:
     """As WSLg has one: mode 0777, so the fallback is used."""
     run = desk.folder / "run"
     run.chmod(0o777)
-    [finding] = diagnosed(desk, "sockets-skipped")
+    finding, fallback = diagnosed_apart(desk, "sockets-skipped")
     assert f"{run}/postroom is passed over: {run}: others may write in it (mode 0777)" in finding["what"]
-    assert f"{BASE} is used" in finding["what"]
+    assert f"{fallback} is used" in finding["what"]
     assert f"chmod go-w {run}" in finding["mend"]
     run.chmod(0o700)
     assert diagnosed(desk) == []
@@ -142,16 +173,18 @@ def test_a_runtime_folder_that_is_open_to_all(desk: Desk) -> None:
 @pytest.mark.rule("10.16", "05.6")
 def test_a_runtime_folder_that_is_not_there(desk: Desk) -> None:
     gone = desk.folder / "gone"
-    [finding] = diagnosed(desk, "sockets-skipped", environ={"XDG_RUNTIME_DIR": str(gone)})
+    finding, fallback = diagnosed_apart(desk, "sockets-skipped", XDG_RUNTIME_DIR=str(gone))
     assert f"{gone}: does not exist" in finding["what"]
+    assert f"{fallback} is used" in finding["what"]
 
 
 @pytest.mark.rule("10.16", "05.7")
 def test_a_runtime_folder_whose_sockets_would_have_too_long_a_path(desk: Desk) -> None:
     deep = desk.folder / ("d" * 90)
     deep.mkdir(mode=0o700)
-    [finding] = diagnosed(desk, "sockets-long", environ={"XDG_RUNTIME_DIR": str(deep)})
+    finding, fallback = diagnosed_apart(desk, "sockets-long", XDG_RUNTIME_DIR=str(deep))
     assert "and 103 is the limit" in finding["what"]
+    assert f"{fallback} is used" in finding["what"]
     assert "shorter path" in finding["mend"]
 
 
@@ -409,28 +442,21 @@ def test_report_21_a_runtime_folder_below_somebody_whom_the_namespace_does_not_m
     runtime.mkdir(parents=True, mode=0o700)
     above.chmod(0o755)
     os.chown(above, OTHER_UID - 1, 0)
-    environ = {**desk.environ, "PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(runtime)}
+    desk.environ["XDG_RUNTIME_DIR"] = str(runtime)
+    with contextlib.ExitStack() as ending:
+        ending.callback(os.chown, above, 0, 0)
+        room = ending.enter_context(inside(desk, "--mount", setup=own_tmp(desk.folder)))
+        room.prefix = (*room.prefix, "unshare", "--user", "--map-root-user")
 
-    def mapped(*words: str) -> dict[str, Any]:
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", COMMAND, *words, "--json"],
-            env=environ,
-            cwd=desk.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done
-        return json.loads(done.stdout)
+        def mapped(*words: str) -> dict[str, Any]:
+            done = room.run(*words, "--json")
+            assert done.code == 0, done
+            return done.document
 
-    opened = mapped("open", "--name", "alice", "--detach")
-    try:
+        opened = mapped("open", "--name", "alice", "--detach")
+        ending.callback(os.kill, opened["pid"], 9)
         finding, container = sorted_by(mapped("doctor")["findings"], "sockets-skipped", "container")
         assert f"{runtime}/postroom is passed over: {above}: it belongs to uid {OTHER_UID}" in finding["what"]
         assert "whom this user namespace does not map" in finding["what"]
         assert "/tmp/postroom-0 is used" in finding["what"]
         assert "user namespace" in container["what"]
-    finally:
-        os.kill(opened["pid"], 9)
-        os.chown(above, 0, 0)
