@@ -56,7 +56,7 @@ _OFFERED = {
     "postroom.agent": ("Agent", "Observer", "Run"),
     "postroom.mainline": ("MainLoop",),
     "postroom.batch": ("Attachment", "Batch"),
-    "postroom.lifecycle": ("Hooks", "LifecycleEvent", "Veto"),
+    "postroom.lifecycle": ("Hooks", "LifecycleEvent"),
     # what bounds it
     "postroom.core.settings": ("Limits",),
     # what carries it
@@ -74,7 +74,7 @@ _OFFERED = {
             "NotYourSession",
         ),
         *("SessionClosed", "SessionInUse", "SettingInvalid", "StoreFailed", "StoreTooNew"),
-        *("UnfitPath", "Unsupported"),
+        *("UnfitPath", "Unsupported", "Veto"),
     ),
 }
 _HOME = {name: module for module, names in _OFFERED.items() for name in names}

@@ -1,7 +1,8 @@
 """Calling a host's function: sync or async, with a deadline, and never so that it can stop the session.
 
 An async one runs in the session's loop and is cancelled at its deadline; a plain one runs in a thread of its own, which
-nobody can stop: at its deadline it is left alone, and what it comes to later is ignored.
+nobody can stop: at its deadline it is left alone, and what it comes to later is ignored. One that wants to end the
+program (`SystemExit`) has failed, and ends nothing: `Quit` says so. Ctrl-C is the person's and passes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["call"]
+__all__ = ["Quit", "awaited", "call", "named"]
+
+
+class Quit(Exception):
+    """A host's function raised what is no error but an end, such as `SystemExit`: in a task that would end the loop."""
+
+
+def named(error: BaseException) -> str:
+    """What a host's function raised, for a log and for whoever waited: never its words."""
+    return str(error) if isinstance(error, Quit) else type(error).__name__
 
 
 async def call(function: Callable[..., object], *arguments: object, seconds: float | None) -> object:
@@ -25,7 +35,8 @@ async def call(function: Callable[..., object], *arguments: object, seconds: flo
         arguments: for it.
         seconds: its deadline; None: it has none.
 
-    Raises TimeoutError at the deadline. A coroutine that swallows its cancellation is left alone.
+    Raises TimeoutError at the deadline, and Quit in the place of what would end the loop. A coroutine that swallows its
+    cancellation is left alone.
     """
     if seconds is None:
         return await _called(function, arguments)
@@ -41,7 +52,21 @@ async def call(function: Callable[..., object], *arguments: object, seconds: flo
     return task.result()
 
 
+async def awaited(given: Awaitable[object]) -> object:
+    """Awaits what a host's function gave. What it raises is raised here, and Quit in the place of what would end the loop."""
+    try:
+        return await given
+    except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise Quit(type(error).__name__) from error
+
+
 async def _called(function: Callable[..., object], arguments: tuple[object, ...]) -> object:
+    return await awaited(_given(function, arguments))
+
+
+async def _given(function: Callable[..., object], arguments: tuple[object, ...]) -> object:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is one too
     ):
@@ -60,10 +85,12 @@ async def _in_thread(function: Callable[..., object], arguments: tuple[object, .
             return
         if error is None:
             given.set_result(value)
-        elif isinstance(error, StopIteration):
+        elif isinstance(error, StopIteration):  # which no future takes
             given.set_exception(RuntimeError("it raised StopIteration"))
-        else:
+        elif isinstance(error, Exception):
             given.set_exception(error)
+        else:  # it would end the loop, or pass for a cancellation
+            given.set_exception(Quit(type(error).__name__))
 
     def run() -> None:
         value, failed = None, None

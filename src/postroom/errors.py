@@ -8,6 +8,7 @@
     │   ├── NotYourSession        the caller belongs to another session (05.26)
     │   ├── SessionClosed         this session has ended
     │   ├── AgentStopped          no run of that agent is under way (06.13)
+    │   ├── Veto                  a hook of the host does not allow it (06.15)
     │   ├── SettingInvalid        settings that were handed over cannot be used (03.25)
     │   └── BadUsage              a command line that cannot be understood
     ├── WireError                 the other side sent bytes that are no message
@@ -46,6 +47,7 @@ __all__ = [
     "StoreTooNew",
     "UnfitPath",
     "Unsupported",
+    "Veto",
     "WireError",
 ]
 
@@ -108,6 +110,20 @@ class AgentStopped(CallerError):
     """No run of that agent is under way: a resume that came too late, or an owner's mistake (06.13)."""
 
     code = "usage"
+
+
+class Veto(CallerError):
+    """Raised by a host's `task_created` or `task_completed` hook: this shall not happen (06.15).
+
+    Attributes:
+        reason: why, for whoever wanted it; may be empty.
+    """
+
+    code = "usage"
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "A hook of the host does not allow it.")
+        self.reason = reason
 
 
 class SettingInvalid(CallerError):

@@ -30,11 +30,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from postroom.calling import call
+from postroom.errors import Veto
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["Hooks", "LifecycleEvent", "Veto"]
+__all__ = ["Hooks", "LifecycleEvent"]
 
 HookKind = Literal[
     "agent_started", "agent_stopped", "task_created", "task_completed", "message_queued", "message_drained"
@@ -63,18 +64,6 @@ LOGGED = 10
 
 LOGGED_AGAIN = 1_000
 """After those, one in so many is logged."""
-
-
-class Veto(Exception):
-    """Raised by a host's `task_created` or `task_completed` hook: this shall not happen (06.15).
-
-    Attributes:
-        reason: why, for whoever wanted it; may be empty.
-    """
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
