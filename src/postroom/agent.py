@@ -18,16 +18,18 @@ from postroom.commits import Bell, deadline_in
 from postroom.core import loops
 from postroom.core.address import ref_of, shown
 from postroom.core.listing import DEFAULT_ROWS
-from postroom.core.message import Origin
+from postroom.core.message import Origin, Refusal
 from postroom.core.queues import Pending
-from postroom.errors import AgentStopped
+from postroom.errors import AgentStopped, BadUsage
+from postroom.outcome import ending, outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from postroom.agents import Agents
+    from postroom.core.index import Resolved
     from postroom.core.listing import Listing
-    from postroom.core.message import Receipt, Refusal, RunStatus
+    from postroom.core.message import Receipt, RunStatus
     from postroom.core.queues import Entry
     from postroom.core.runs import AgentState, Life
     from postroom.resuming import Flight
@@ -35,6 +37,13 @@ if TYPE_CHECKING:
     from postroom.voice import Voice
 
 __all__ = ["Agent", "Observer", "Run"]
+
+SILENCED = Refusal(
+    code="stopped_by_user",
+    message="The user has stopped this agent: what it does counts as cancelled, and nothing is sent.",
+    hint="End here. Its owner may restart it.",
+)
+"""The answer to an agent whose loop goes on after it was stopped (02.24)."""
 
 
 class Run:
@@ -63,18 +72,20 @@ class Agent:
     """One agent; `Agents.start` makes it.
 
     Attributes:
+        host: the `Agents` that keeps it.
         life: who it is and where it stands; what `agent.json` holds (06.13).
         workflow: started by `run_agent`: nobody can address it (06.16).
         owner: the agent that it reports to; None: the main conversation.
         recorded: the pins that its transcript holds: normal form of a name → identity.
+        seen_at: its last sign of life: its loop drained, or its run began or ended; epoch milliseconds.
     """
 
     __slots__ = (
+        "__weakref__",
         "_bell",
         "_chain",
         "_ended",
         "_guard",
-        "_host",
         "_task",
         "_token",
         "_transcript",
@@ -82,11 +93,13 @@ class Agent:
         "_voice",
         "_waiters",
         "flight",
+        "host",
         "life",
         "owner",
         "pending",
         "recorded",
         "ref",
+        "seen_at",
         "workflow",
     )
 
@@ -99,10 +112,11 @@ class Agent:
         self.owner = owner
         self.pending = Pending()
         self.recorded: dict[str, str] = {}
+        self.seen_at = life.ended_at or life.started_at
         self.flight: Flight | None = None
-        self._host = host
+        self.host = host
         self._bell: Bell | None = None
-        self._ended: asyncio.Future[str | None] | None = None
+        self._ended: asyncio.Future[tuple[AgentState, str | None]] | None = None
         self._guard: loops.Guard | None = None
         self._task: asyncio.Task[object] | None = None
         self._token = ""
@@ -141,8 +155,13 @@ class Agent:
 
     @property
     def background(self) -> bool:
-        """It reports its end by a notification, and may write to `main` (06.8, 06.11)."""
-        return self.life.background
+        """It reports its end by a notification, and may write to `main` (06.8, 06.11). With background work off none does."""
+        return self.life.background and self.host.background
+
+    @property
+    def stopped_by_user(self) -> bool:
+        """Nothing resumes it until its owner calls `restart` (02.24)."""
+        return self.life.stopped_by_user
 
     @property
     def takes(self) -> bool:
@@ -159,11 +178,12 @@ class Agent:
     def transcript(self) -> Transcript | None:
         """The transcript that Postroom keeps for it, to which the host adds its turns; None where the host has its own."""
         if self._transcript is None:
-            self._transcript = self._host.transcript_of(self)
+            self._transcript = self.host.transcript_of(self)
         return self._transcript
 
     def __repr__(self) -> str:
-        return f"<Agent {shown(self.name, self.ref)} {self.state}, run {self.run}, {self.waiting} waiting>"
+        state = f"{self.state}, stopped by the user" if self.stopped_by_user else self.state
+        return f"<Agent {shown(self.name, self.ref)} {state}, run {self.run}, {self.waiting} waiting>"
 
     # ── steering ─────────────────────────────────────────────────────────────────────────────────
 
@@ -173,27 +193,24 @@ class Agent:
         Args:
             limit: at most so many, the oldest; for a loop that can take no more at once.
         """
-        if self.flight is not None:  # what a resume was begun for is handed over by the resume
+        host = self.host
+        # What a resume was begun for is handed over by the resume; and what waits for a run is not for the loop of one
+        # that was stopped, and has not ended yet.
+        if self.flight is not None or (host.dismissed and asyncio.current_task() in host.dismissed):
             return Batch()
         entries = self.pending.drain(limit)
-        host = self._host
+        self.seen_at = host.session.now()
         if not entries:
             return Batch()
         self.took(entries)
         host.tell("message_drained", self, count=len(entries))
-        return Batch(entries, ids=host.session.new_id, release=lambda: self.give_back(entries))
+        return Batch(entries, ids=host.session.new_id, release=lambda: host.give_back(self, entries))
 
     def took(self, entries: Sequence[Entry]) -> None:
         """The loop has these: what it sends from now on was caused by them (03.66)."""
         chains = [entry.hop_chain for entry in entries if entry.hop_chain]
         if chains:
-            self.turns.took(chains, self._host.session.now())
-
-    def give_back(self, entries: Sequence[Entry]) -> None:
-        """Puts back what a drain handed over, to the front."""
-        self.pending.put_back(entries)
-        self.ring()
-        self._host.gave_back(self)
+            self.turns.took(chains, self.host.session.now())
 
     def peek(self) -> tuple[Entry, ...]:
         """What waits, in order; nothing is taken."""
@@ -208,7 +225,7 @@ class Agent:
         Returns False when the time ran out, or the agent's run or its session ended.
         """
         deadline = deadline_in(timeout)
-        while self.state == "live" and not self._host.closed:
+        while self.state == "live" and not self.host.closed:
             if self.flight is None and len(self.pending):
                 return True
             if self._bell is None:
@@ -238,7 +255,7 @@ class Agent:
     def voice(self) -> Voice:
         """The agent's own conversation: its pins, its turn, its kind of caller (02.19)."""
         if self._voice is None:
-            self._voice = self._host.voice_of(self)
+            self._voice = self.host.voice_of(self)
         return self._voice
 
     @property
@@ -246,8 +263,13 @@ class Agent:
         """Which chain its messages carry (03.66)."""
         if self._turns is None:
             self._turns = loops.Turns()
-            self._turns.began(self._host.session.now())
+            self._turns.began(self.host.session.now())
         return self._turns
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether there is anything that its messages could go on."""
+        return self._turns is not None
 
     def _turn_over(self) -> None:
         """Its loop has nothing more to do about what it was told: what it sends next has another cause (03.66).
@@ -256,20 +278,20 @@ class Agent:
         there is neither.
         """
         if self._turns is not None:
-            self._turns.began(self._host.session.now())
+            self._turns.began(self.host.session.now())
 
     @property
     def guard(self) -> loops.Guard:
         """The loop guard in front of its pending list (03.57)."""
         if self._guard is None:
-            self._guard = loops.Guard(self._host.session.standing.limits)
+            self._guard = loops.Guard(self.host.session.standing.limits)
         return self._guard
 
     @property
     def chain_token(self) -> str:
         """Its own token in a hop chain (03.66)."""
         if not self._chain:
-            self._chain = self._host.chain_token(self.id)
+            self._chain = self.host.chain_token(self.id)
         return self._chain
 
     async def send(
@@ -290,9 +312,14 @@ class Agent:
         return await self.send_call(raw)
 
     async def send_call(self, raw: Mapping[str, object], *, msg_id: str | None = None) -> Receipt | Refusal:
-        """The same for a raw call of the SendMessage tool: `raw` is its input (chapter 01)."""
-        receipt = await self._host.session.send_as(self.voice, raw, msg_id=msg_id)
-        self._host.record_send(self, raw, receipt)
+        """The same for a raw call of the SendMessage tool: `raw` is its input (chapter 01).
+
+        What the user has stopped says nothing more (02.24).
+        """
+        if self.life.stopped_by_user:
+            return SILENCED
+        receipt = await self.host.session.send_as(self.voice, raw, msg_id=msg_id)
+        self.host.record_send(self, raw, receipt)
         return receipt
 
     def progress(self, text: str) -> None:
@@ -301,21 +328,22 @@ class Agent:
         Args:
             text: the progress, in a few words.
         """
-        self._host.progress(self, text)
+        self.host.progress(self, text)
 
     def listing(
         self, text: str | None = None, *, kind: str | None = None, limit: int = DEFAULT_ROWS
     ) -> Listing:
         """Who can be written to from this agent, its own row apart; as `Session.listing` (01.29)."""
-        return self._host.session.listing_for(self.id, text, kind=kind, limit=limit)
+        return self.host.session.listing_for(self.id, text, kind=kind, limit=limit)
 
     def environment(self) -> dict[str, str]:
         """What a process that works as this agent gets in its environment, for `postroom send` and `postroom mcp` in it.
 
-        It holds a token of this agent's own: never on a command line, never in a log.
+        It holds a token of this agent's own: never on a command line, never in a log. Raises BadUsage for a session in
+        memory, which no other process can reach.
         """
-        self._token = self._token or self._host.token_for(self)
-        return {**self._host.session.identity, "POSTROOM_TOKEN": self._token}
+        self._token = self._token or self.host.token_for(self)
+        return self.host.environment(self._token)
 
     # ── its run ──────────────────────────────────────────────────────────────────────────────────
 
@@ -358,20 +386,21 @@ class Agent:
             except asyncio.CancelledError:  # while a hook was asked
                 await self._close(run, "killed")
                 raise
+            except BadUsage:  # what was put into the Run cannot be kept
+                await self._close(run, "failed")
+                raise
         finally:
             if self._task is task:  # and not that of a run after it
                 self._task = None
 
     async def _close(self, run: Run, status: RunStatus) -> None:
-        await self._host.finish(
-            self,
-            run.number,
-            status,
-            result=run.result,
-            usage=run.usage,
-            output_path=run.output_path,
-            worktree=run.worktree,
-        )
+        try:
+            said = outcome(run.result, run.usage, run.output_path, run.worktree)
+        except BadUsage as error:
+            if status == "completed":
+                raise
+            said = outcome(error.message)
+        await self.host.finish(self, run.number, status, said)
 
     async def finish(
         self,
@@ -390,37 +419,40 @@ class Agent:
             usage, output_path, worktree: as in `Run`.
 
         What was sent to it and not drained resumes it at once. Returns False where no run is under way: it has ended
-        already. Raises Veto where a `task_completed` hook says so.
+        already. Raises Veto where a `task_completed` hook says so, and BadUsage for a status that there is none of, or
+        for what is no text, path or number; then the run is still under way.
         """
-        return await self._host.finish(
-            self,
-            self.run,
-            status,
-            result=result,
-            usage=usage,
-            output_path=output_path,
-            worktree=worktree,
+        return await self.host.finish(
+            self, self.run, ending(status), outcome(result, usage, output_path, worktree)
         )
 
     def cancel_run(self) -> None:
-        """Cancels the task that runs this agent's loop, where it is known."""
+        """Cancels the task that runs this agent's loop, where it is known; it drains nothing more."""
         task = self._task
         if task is not None and task is not asyncio.current_task():
+            self.host.dismissed.add(task)
             task.cancel()
 
-    def ended_future(self) -> asyncio.Future[str | None]:
-        """Is done once the present run has ended, with its final text."""
+    def ended_future(self) -> asyncio.Future[tuple[AgentState, str | None]]:
+        """Is done once the present run has ended: how, and with which final text."""
         if self._ended is None or self._ended.done():
             self._ended = asyncio.get_running_loop().create_future()
         return self._ended
 
     def run_ended(self, result: str | None) -> None:
         """The present run has ended."""
+        self.seen_at = self.life.ended_at or self.seen_at
         if self._ended is not None and not self._ended.done():
-            self._ended.set_result(result)
+            self._ended.set_result((self.state, result))
         self._ended = None
         self._turn_over()
         self.ring()
+
+    def may_write_to_main(self, main: Resolved) -> None:
+        """It is a background agent from now on (06.8); `main` is how its main conversation is found."""
+        if self._voice is not None:
+            self._voice.background = True
+            self._voice.recipients.main = main
 
 
 class Observer:
@@ -439,7 +471,7 @@ class Observer:
         self.watched = watched
         self.on = True
         self.origin = Origin(kind="observer", identity=identity, verified=True, name=name, transport="queue")
-        self._host = host
+        self.host = host
         self._token = ""
 
     def report(self, report: str, severity: str = "info") -> Receipt | Refusal:
@@ -453,12 +485,12 @@ class Observer:
 
     def report_call(self, raw: Mapping[str, object]) -> Receipt | Refusal:
         """The same for a raw call of the ObserverReport tool."""
-        return self._host.report(self, raw)
+        return self.host.report(self, raw)
 
     def environment(self) -> dict[str, str]:
         """As `Agent.environment`: a process with it offers `report_observation` over MCP, and nothing else."""
-        self._token = self._token or self._host.token_for(self)
-        return {**self._host.session.identity, "POSTROOM_TOKEN": self._token}
+        self._token = self._token or self.host.token_for(self)
+        return self.host.environment(self._token)
 
     def __repr__(self) -> str:
         watched = "the main conversation" if self.watched is None else self.watched.name

@@ -20,30 +20,35 @@ it ends: after a loss of power, not of the process, the file may be of the run b
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakSet, WeakValueDictionary
 
 from postroom.agent import Agent, Observer
 from postroom.announcing import Announcing
 from postroom.core import loops, route, runs
-from postroom.core.address import check_name, normal_form, ref_of, shown, variant
+from postroom.core.address import RESERVED, check_name, normal_form, ref_of, shown, variant
 from postroom.core.index import Candidate, Resolved
 from postroom.core.message import Origin, Party, Receipt, Refusal
 from postroom.core.queues import progress_of
 from postroom.core.refusals import refusal
 from postroom.delivering import Delivering
-from postroom.errors import BadUsage, PostroomError, SessionClosed
+from postroom.errors import BadUsage, InvalidName, PostroomError, SessionClosed
 from postroom.lifecycle import Hooks, Lifecycle, LifecycleEvent
 from postroom.mainline import MainLoop
+from postroom.outcome import NOTHING, Outcome, outcome, path_text
 from postroom.remembering import Remembering, candidate_of
 from postroom.resuming import RESUME_SECONDS, Flight
 from postroom.state.agent_files import AgentFiles, MemoryAgentFiles, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from postroom.batch import Batch
     from postroom.core.message import RunStatus
+    from postroom.core.queues import Entry
     from postroom.core.runs import Life
     from postroom.lifecycle import HookKind
     from postroom.session import Session
@@ -101,11 +106,14 @@ class Agents(Delivering, Announcing, Remembering):
         self._run = run
         self._transcripts = transcripts
         self._lifecycle = Lifecycle(hooks, session.log)
+        self.dismissed: WeakSet[asyncio.Task[object]] = WeakSet()
         self._agents: dict[str, Agent] = {}
+        self._let_go: WeakValueDictionary[str, Agent] = WeakValueDictionary()
         self._names: dict[str, str] = {}
         self._owners: dict[str, Agent] = {}
         self._tokens: dict[bytes, Agent | Observer] = {}
         self._answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]] = {}
+        self._chains: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._minded: set[asyncio.Task[object]] = set()
         self._guards: dict[str, loops.Guard] = {}
         self._files: AgentFiles | MemoryAgentFiles = (
@@ -125,6 +133,7 @@ class Agents(Delivering, Announcing, Remembering):
         self._main.origin = Origin(
             kind="coordinator", identity=session.id, verified=True, name=session.name, transport="queue"
         )
+        self._unanswerable = replace(self._main.origin, one_way=True)
         session.on_mail(self.main.nudge)
         try:
             self._found()
@@ -137,7 +146,7 @@ class Agents(Delivering, Announcing, Remembering):
         lives, flawed = self._files.found()
         now = self.session.now()
         for life in lives:
-            killed = runs.crashed(life, now, notify=life.background)
+            killed = runs.crashed(life, now, notify=life.background and self.background)
             if killed is not None:
                 life = killed
                 self._files.write(life)
@@ -146,6 +155,9 @@ class Agents(Delivering, Announcing, Remembering):
             for notification in life.owed:
                 self._notify(None, notification)
         for identity, reason in flawed:
+            if not identity:  # it is no agent's: nobody is called so
+                self.session.found(f"{reason}.")
+                continue
             name = self._files.name_of(identity) or identity
             self._names.setdefault(normal_form(name), identity)  # nobody else gets it (02.26)
             self.session.found(f"The agent {shown(name, ref_of(identity))} cannot be resumed: {reason}.")
@@ -179,15 +191,28 @@ class Agents(Delivering, Announcing, Remembering):
                 None: a name made of its type.
             agent_type: what sort of agent it is.
             agent_id: an identity of the host's own: 1 to 80 letters, digits, `-` and `_`; None: a new one.
-            background: it reports its end by a notification; else to whoever runs it alone (06.11).
+            background: it reports its end by a notification; else to whoever runs it alone (06.11). One that a message
+                resumes is a background agent from then on, as nobody else waits for its end.
             transcript: the path of the host's own transcript of it; None: Postroom keeps one.
             owner: the agent that hears of its end; None: the main conversation.
 
         Returns the Agent, whose `name` says what it is called. Raises InvalidName, BadUsage for an identity that is in use
-        or cannot be one, Veto where a `task_created` hook says so, StoreFailed.
+        or cannot be one, or another argument that is not what it should be, Veto where a `task_created` hook says so,
+        StoreFailed.
         """
+        if owner is not None and (type(owner) is not Agent or owner.host is not self):
+            raise BadUsage(
+                "The owner of an agent is an agent of the same session.", "Give what `get` returns."
+            )
+        path = path_text("transcript", transcript)
         return await self._start(
-            name, agent_type, agent_id, background and self.background, transcript, owner, workflow=False
+            name,
+            agent_type,
+            agent_id,
+            background,
+            None if path is None else os.path.abspath(path),
+            owner,
+            workflow=False,
         )
 
     async def _start(
@@ -202,13 +227,10 @@ class Agents(Delivering, Announcing, Remembering):
         workflow: bool,
     ) -> Agent:
         self._check_open()
-        identity = agent_id or self.session.new_id()
-        if not runs.is_agent_id(identity):
-            raise BadUsage(
-                "An agent's id has 1 to 80 letters, digits, - and _.", "Leave it out to get a new one."
-            )
-        if identity in self._agents or identity in self._known or self._index.get(identity) is not None:
-            raise BadUsage("There is an agent of this id already.", "Send to it, or leave the id out.")
+        for what, text in (("name", name), ("agent_type", agent_type), ("agent_id", agent_id)):
+            if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise BadUsage(f"`{what}` is a text, and this is {type(text).__name__}.", "Give a text.")
+        identity = self.session.new_id() if agent_id is None else self._own_id(agent_id)
         wished = check_name(name) if name is not None else derived(agent_type, identity)
         called = (
             wished
@@ -227,6 +249,7 @@ class Agents(Delivering, Announcing, Remembering):
             started_at=self.session.now(),
         )
         agent = Agent(self, life, workflow=workflow, owner=owner)
+        self._caused(agent, owner)
         if not workflow:
             self._agents[identity] = agent
             self._name(life)
@@ -245,20 +268,42 @@ class Agents(Delivering, Announcing, Remembering):
             self._agents.pop(identity, None)
             if self._known.pop(identity, None) is not None:
                 self._index.remove(identity, local=True)
-            if self._names.get(normal_form(called)) == identity:
-                del self._names[normal_form(called)]
+            if not workflow:
+                self._unname(life)
+                self._files.discard(identity)
             raise
         self.tell("agent_started", agent)
         return agent
 
+    def _own_id(self, identity: str) -> str:
+        """An identity of the host's own, which nobody here is or is called (02.9). Raises BadUsage."""
+        if not runs.is_agent_id(identity):
+            raise BadUsage(
+                "An agent's id has 1 to 80 letters, digits, - and _.", "Leave it out to get a new one."
+            )
+        if identity in self._agents or identity in self._known or self._index.get(identity) is not None:
+            raise BadUsage("There is an agent of this id already.", "Send to it, or leave the id out.")
+        if self._taken(form := normal_form(identity)) or form in RESERVED:
+            raise BadUsage("Somebody here is called as this id.", "Take another id, or leave it out.")
+        return identity
+
     def _taken(self, form: str) -> bool:
-        return form in self._names
+        """Whether a name would mean somebody here already: an agent by its name or its id, or the session itself."""
+        return form in self._names or form == normal_form(self.session.name)
 
     def _name(self, life: Life) -> None:
         self._names[normal_form(life.name)] = life.id
+        self._names.setdefault(normal_form(life.id), life.id)
+
+    def _unname(self, life: Life) -> None:
+        for form in (normal_form(life.name), normal_form(life.id)):
+            if self._names.get(form) == life.id:
+                del self._names[form]
 
     def get(self, who: str) -> Agent | None:
         """The agent of this name or id, live or stopped; None where there is none that can be used."""
+        if not isinstance(who, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadUsage(f"An agent is found by its name or id, and this is {type(who).__name__}.")
         found = self._agent(who if who in self._known else self._names.get(normal_form(who), who))
         return found if isinstance(found, Agent) else None
 
@@ -272,14 +317,23 @@ class Agents(Delivering, Announcing, Remembering):
         except Unusable as flaw:
             return flaw.reason
         # What has to be read runs nowhere in this process: its file was mended since the session was opened.
-        life = runs.crashed(life, self.session.now(), notify=life.background) or life
-        agent = self._agents[identity] = Agent(self, life, owner=self._owners.get(identity))
+        life = runs.crashed(life, self.session.now(), notify=life.background and self.background) or life
+        # Whoever still holds the object holds the agent: a batch, an observer, a token. There is never a second one.
+        agent = self._let_go.pop(identity, None)
+        if agent is None:
+            agent = Agent(self, life, owner=self._owners.get(identity))
+        else:
+            agent.life = life
+        self._agents[identity] = agent
         return agent
 
-    def _present(self, agent: Agent) -> Agent:
-        """The same agent as it stands now: one that was evicted may have been read anew since."""
-        found = None if agent.workflow else self._agent(agent.id)
-        return found if isinstance(found, Agent) else agent
+    def _own(self, agent: Agent) -> Agent:
+        """An agent that a host names, taken up again where it was evicted. Raises BadUsage for what is none of these."""
+        if type(agent) is not Agent or agent.host is not self:
+            raise BadUsage("That is no agent of this session.", "Give what `start` or `get` returned.")
+        if not agent.workflow:
+            self._agent(agent.id)
+        return agent
 
     def __iter__(self) -> Iterator[Agent]:
         """Those that are live."""
@@ -291,20 +345,8 @@ class Agents(Delivering, Announcing, Remembering):
 
     # ── the end of a run ─────────────────────────────────────────────────────────────────────────
 
-    async def finish(
-        self,
-        agent: Agent,
-        run: int,
-        status: RunStatus,
-        *,
-        result: str | None = None,
-        usage: Mapping[str, int | float] | None = None,
-        output_path: str | None = None,
-        worktree: str | None = None,
-    ) -> bool:
+    async def finish(self, agent: Agent, run: int, status: RunStatus, said: Outcome = NOTHING) -> bool:
         """How one run of an agent ended; see `Agent.finish`. Once for each run: False where it has ended already."""
-        if status == "running":
-            raise BadUsage("A run does not end by running.", "Use `progress` for that.")
         if agent.state != "live" or agent.run != run:
             return False
         if agent.flight is not None:
@@ -316,41 +358,48 @@ class Agents(Delivering, Announcing, Remembering):
             run,
             status,
             self.session.now(),
-            result=result,
-            usage=usage,
-            output_path=output_path,
-            worktree=worktree,
+            result=said.result,
+            usage=said.usage,
+            output_path=said.output_path,
+            worktree=said.worktree,
             notify=agent.background,
         )
         if life is None:
             return False
-        self._ended(agent, life, result)
+        self._ended(agent, life, said.result)
         return True
 
     def _ended(self, agent: Agent, life: Life, result: str | None) -> PostroomError | None:
         """A run has ended: written down first, then told. It has ended also where it could not be written down."""
         failed = self.keep_anyhow(agent, life)
+        chain = self._came_of(agent)
         if agent.transcript is not None:
             agent.transcript.event("agent_stopped", id=agent.id, run=life.runs, status=life.state)
         agent.run_ended(result)
         if agent.background and life.owed and life.owed[-1].run == life.runs:
-            self._notify(agent.owner, life.owed[-1])
+            self._notify(agent.owner, life.owed[-1], chain)
         self.tell("agent_stopped", agent, status=life.state)
         if agent.flight is None and len(agent.pending):
             self._go_on(agent)
         return failed
 
-    def gave_back(self, agent: Agent) -> None:
-        """A drained batch has come back; where its run has ended, it is as if it had not been drained."""
+    def give_back(self, agent: Agent, entries: Sequence[Entry]) -> None:
+        """Puts back what a drain handed over, to the front; where its run has ended, as if it had not been drained."""
+        if not agent.workflow:
+            self._agent(agent.id)  # it may have been evicted meanwhile
+        agent.pending.put_back(entries)
+        agent.ring()
         if agent.state != "live" and agent.flight is None and len(agent.pending) and not self.closed:
             self._go_on(agent)
 
     def _go_on(self, agent: Agent) -> None:
         """What was sent to the run and not drained by it: it is a message to a stopped agent now (06.5)."""
-        if all(progress_of(entry) for entry in agent.pending.peek()):
-            agent.pending.drain()  # nobody is resumed to hear how far another's run has come
+        if not any(map(begins_a_run, agent.pending.peek())):
+            self.gone_by(agent, agent.pending.drain())
             return
         way = self._route(agent)
+        if self._agents.get(agent.id) is not agent:  # a script's, or one that cannot be read any more
+            way = refusal("resume_failed", name=agent.name, reason="its run has ended")
         if isinstance(way, route.Resume):
             self._resume(agent)
         elif isinstance(way, Refusal):
@@ -370,7 +419,7 @@ class Agents(Delivering, Announcing, Remembering):
         What waits for it is dropped, and whoever sent it is told. Raises StoreFailed where it was stopped and that could not
         be written down: a next life of the session would not know of it.
         """
-        agent = self._present(agent)
+        agent = self._own(agent)
         why = (
             refusal("stopped_by_user", name=agent.name)
             if by_user
@@ -389,7 +438,7 @@ class Agents(Delivering, Announcing, Remembering):
 
     def restart(self, agent: Agent) -> None:
         """Lifts the user's stop: the next message resumes the agent (06.13). For the owner alone; no tool does it."""
-        agent = self._present(agent)
+        agent = self._own(agent)
         self.keep(agent, runs.restarted(agent.life))
 
     def evict(self, agent: Agent) -> None:
@@ -397,21 +446,27 @@ class Agents(Delivering, Announcing, Remembering):
 
         Raises BadUsage for one that is live.
         """
-        agent = self._present(agent)
+        agent = self._own(agent)
         if agent.state == "live" or agent.flight is not None:
             raise BadUsage(f"{agent.name} is live.", "Stop it first.")
         if agent.owner is not None:
             self._owners[agent.id] = agent.owner
-        self._agents.pop(agent.id, None)
+        if self._agents.pop(agent.id, None) is not None:
+            self._let_go[agent.id] = agent
 
     async def run(self, prompt: str, *, name: str | None = None, agent_type: str = "") -> str:
         """Runs an agent for a script; see `Session.run_agent` (06.16)."""
         if self._run is None:
             raise BadUsage("This session was given no way to run an agent.", "Give `run` to `Agents`.")
         agent = await self._start(name, agent_type, None, False, None, None, workflow=True)
-        async with agent.running() as run:
-            run.result = await self._run(agent, prompt)
-        return run.result
+        try:
+            async with agent.running() as run:
+                run.result = outcome(await self._run(agent, prompt)).result
+                if run.result is None:
+                    raise BadUsage("The host's `run` returned no text.", "Return the agent's final text.")
+            return run.result
+        finally:
+            self._forget_token(agent)
 
     def observe(self, watched: Agent | None = None, *, name: str = "observer") -> Observer:
         """Makes an observer of the main conversation, or of one agent (06.14). Nobody can address it.
@@ -421,6 +476,8 @@ class Agents(Delivering, Announcing, Remembering):
             name: what its reports are signed with.
         """
         self._check_open()
+        if watched is not None:
+            watched = self._own(watched)
         return Observer(self, self.session.new_id(), check_name(name), watched)
 
     def mind(self, work: asyncio.Task[object], agent: Agent) -> None:
@@ -436,6 +493,7 @@ class Agents(Delivering, Announcing, Remembering):
 
     def started(self, agent: Agent) -> None:
         """A resume went well: the next run is under way."""
+        agent.seen_at = self.session.now()
         if agent.transcript is not None:
             agent.transcript.event("agent_started", id=agent.id, name=agent.name, run=agent.run)
         self.tell("agent_started", agent)
@@ -494,6 +552,8 @@ class Agents(Delivering, Announcing, Remembering):
             if killed is not None and agent.id in self._known:
                 self.keep_anyhow(agent, killed)
                 agent.run_ended(None)
+                agent.cancel_run()
+                self.tell("agent_stopped", agent, status=killed.state)
         self._left = True
         self.main.close()
         await self._lifecycle.close()
@@ -510,5 +570,17 @@ class Agents(Delivering, Announcing, Remembering):
 
 def derived(agent_type: str, identity: str) -> str:
     """A name for an agent that was given none: its type, and two digits of its id."""
-    kept = "".join(c if c.isalnum() else "-" for c in agent_type).strip("-")[:61] or "agent"
-    return f"{kept}-{ref_of(identity)[:2]}"
+    digits = ref_of(identity)[:2]
+    kept = "".join(c if c.isalnum() else "-" for c in agent_type).strip("-")[:61].strip("-")
+    try:
+        return check_name(f"{kept or 'agent'}-{digits}")
+    except InvalidName:  # letters of which a name cannot be made
+        return f"agent-{digits}"
+
+
+def begins_a_run(entry: Entry) -> bool:
+    """Whether somebody is resumed for what its last run has not drained: for a message, and for the end of a task of its own.
+
+    How far another's run has come, what an observer saw and what was lost concern a run, and go with it.
+    """
+    return not progress_of(entry) and entry.origin.kind not in ("observer", "system")

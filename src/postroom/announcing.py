@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 from postroom.agent import Agent, Observer
 from postroom.core import runs
 from postroom.core.address import shown
+from postroom.core.contract import code_of
+from postroom.core.loops import repeat_of
 from postroom.core.message import Origin, Party, Receipt, Refusal
-from postroom.core.queues import Entry, Mark
+from postroom.core.queues import Entry, Mark, progress_of
 from postroom.core.refusals import refusal
 from postroom.core.report import validate_report
-from postroom.errors import PostroomError
+from postroom.errors import BadUsage, PostroomError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from postroom.core.loops import Guard
     from postroom.core.message import Message, TaskNotification
     from postroom.core.runs import Life
     from postroom.lifecycle import HookKind
@@ -49,6 +52,10 @@ class Announcing:
 
         def _agent(self, identity: str) -> Agent | str: ...
 
+        def _came_of(self, agent: Agent) -> tuple[str, ...]: ...
+
+        def _guard_of(self, who: str) -> Guard: ...
+
         def keep(self, agent: Agent, life: Life, *, sync: bool = True) -> None: ...
 
         def log(self, line: str) -> None: ...
@@ -57,8 +64,10 @@ class Announcing:
             self, what: HookKind, agent: Agent | None, *, status: str = "", msg_id: str = "", count: int = 0
         ) -> None: ...
 
-    def _notify(self, owner: Agent | None, notification: TaskNotification) -> None:
-        """Puts a task notification into its owner's queue (06.11)."""
+    def _notify(
+        self, owner: Agent | None, notification: TaskNotification, chain: tuple[str, ...] = ()
+    ) -> None:
+        """Puts a task notification into its owner's queue (06.11); `chain` is that of what began the run (03.66)."""
         origin = Origin(
             kind="agent",
             identity=notification.task_id,
@@ -72,10 +81,9 @@ class Announcing:
             origin,
             priority="later" if notification.status == "running" else "next",
             at=notification.at,
+            hop_chain=chain,
             task=notification,
         )
-        if owner is not None:
-            owner = self._agents.get(owner.id, owner)  # it may have been evicted, and read anew
         if owner is not None and owner.state == "live" and owner.pending.append(entry) != "full":
             owner.ring()
             if notification.status != "running":
@@ -85,8 +93,11 @@ class Announcing:
 
     def progress(self, agent: Agent, text: str) -> None:
         """How far a run has come; see `Agent.progress` (06.11). Nothing for an agent that is not live."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadUsage(f"Progress is a text, and this is {type(text).__name__}.", "Give a few words.")
         if agent.state == "live" and agent.background:
-            self._notify(agent.owner, runs.progress(agent.life, text, self.session.now()))
+            said = runs.progress(agent.life, text, self.session.now())
+            self._notify(agent.owner, said, self._came_of(agent))
 
     def _drained(self, entries: Sequence[Entry], count: int) -> None:
         """The main loop has this: so many messages, peers' among them, and these of this process."""
@@ -136,8 +147,14 @@ class Announcing:
             if entry.msg_id not in awaited and entry.origin.kind in ("coordinator", "agent"):
                 self._tell_lost(agent, entry, why)
 
+    def gone_by(self, agent: Agent, entries: Sequence[Entry]) -> None:
+        """These concerned a run that has ended, and nobody is resumed for them."""
+        for entry in entries:
+            if not progress_of(entry):
+                self.session.journal(entry.msg_id, "failed", "peer_unavailable", shown(agent.name, agent.ref))
+
     def _tell_lost(self, agent: Agent, entry: Entry, why: Refusal) -> None:
-        """A notice to the sender of a message that was queued and is lost."""
+        """A notice to the sender of a message that was queued and is lost; one whose run has ended is told nothing."""
         origin = Origin(kind="system", identity="system", verified=True, name="system", transport="queue")
         notice = Entry(
             self.session.new_id(),
@@ -146,10 +163,11 @@ class Announcing:
             at=self.session.now(),
             in_reply_to=entry.msg_id,
         )
-        sender = self._agents.get(entry.origin.identity)
-        if sender is None:
+        if entry.origin.kind == "coordinator":
             self.main.put(notice)
-        elif sender.state == "live" and sender is not agent:
+            return
+        sender = self._agents.get(entry.origin.identity)
+        if sender is not None and sender.state == "live" and sender is not agent:
             sender.pending.append(notice)
             sender.ring()
 
@@ -163,20 +181,24 @@ class Announcing:
             return said
         if not observer.on:
             return OFF
-        agent = observer.watched
-        entry = Entry(
-            self.session.new_id(), said.text, observer.origin, at=self.session.now(), severity=said.severity
-        )
+        agent, now = observer.watched, self.session.now()
+        name = "main" if agent is None else agent.name
+        if agent is not None and agent.state != "live":
+            return refusal("peer_unavailable", name=name)
+        # An observer writes by itself too: the guard in front of the list holds it like anybody else (03.57).
+        guard = self._guard_of("main") if agent is None else agent.guard
+        repeat = repeat_of(said.text)
+        if reason := guard.judge(observer.id, repeat, (), "", now):
+            return refusal(code_of(reason) or "rate_limited", name=name)
+        entry = Entry(self.session.new_id(), said.text, observer.origin, at=now, severity=said.severity)
         if agent is None:
             taken = self.main.put(entry)
-        elif agent.state != "live":
-            return refusal("peer_unavailable", name=agent.name)
         else:
             taken = agent.pending.append(entry) != "full"
             agent.ring()
-        name = "main" if agent is None else agent.name
         if not taken:
             return refusal("inbox_full", name=name)
+        guard.kept(observer.id, repeat, now)
         self.tell("message_queued", agent, msg_id=entry.msg_id)
         return Receipt(
             status="queued",

@@ -20,13 +20,16 @@ from postroom.core.message import Origin, Party, Receipt, Refusal
 from postroom.core.queues import Entry
 from postroom.core.refusals import refusal
 from postroom.resuming import Flight
+from postroom.sending import UNKNOWN_REPLY
 from postroom.voice import Voice
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections import OrderedDict
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from postroom.agent import Agent
     from postroom.core.index import Resolved
+    from postroom.core.runs import AgentState
     from postroom.lifecycle import HookKind
     from postroom.mainline import MainLoop
     from postroom.session import Session
@@ -35,10 +38,16 @@ NOTE = "In {name}'s list in this process, not on disk. Not read yet; a reply com
 """What `queued` means of an agent (06.3)."""
 
 RESUMED = "{name} was stopped and has been started again with this message. Not read yet."
-RETURNED = "{name} was stopped, has been started again with this message, and has ended; its last words are the result."
+RETURNED = "{name} was stopped and has been started again with this message; {ended}."
+ENDED: Mapping[AgentState, str] = {
+    "completed": "it has completed its run",
+    "failed": "its run has failed",
+    "killed": "its run was ended before it was done",
+}
+"""How the run ended that a send has waited for, where background work is off (06.12)."""
 
 REMEMBERED = 10_000
-"""Ids that their senders chose and that are answered alike a second time (11.5)."""
+"""Ids that their senders chose and that are answered alike a second time (11.5), and ids that an answer may name."""
 
 
 class Delivering:
@@ -51,6 +60,8 @@ class Delivering:
         background: bool
         resume: Callable[..., object] | None
         _answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]]
+        _chains: OrderedDict[str, tuple[str, ...]]
+        _unanswerable: Origin
         _guards: dict[str, loops.Guard]
         _main_party: Party
 
@@ -87,12 +98,15 @@ class Delivering:
             return too_large
         now = self.session.now()
         chain = self._chain(voice, draft, now)
+        origin = voice.origin
+        if voice.kind == "main" and agent is not None and not agent.background:
+            origin = self._unanswerable  # it may not write to the main conversation (06.8)
         if reason := self._guarded(agent, voice, text, chain, now):
             return refusal(contract.code_of(reason) or "rate_limited", name=target.name)
         entry = Entry(
             msg_id or self.session.new_id(),
             text,
-            voice.origin,
+            origin,
             True,
             "next",
             now,
@@ -103,14 +117,16 @@ class Delivering:
         if agent is None:
             if not self.main.put(entry):
                 return self._not_taken(None)
+            self._deliverable(entry)
             self.tell("message_queued", None, msg_id=entry.msg_id)
-            receipt = self._receipt(voice, draft, found, entry, "queued", "main")
+            receipt = self._receipt(voice, draft, found, entry, "queued", NOTE.format(name="main"))
             if once is not None:
                 self._remember(once, receipt)
             return receipt
         appended = agent.pending.append(entry)
         if appended == "full":
             return self._not_taken(agent)
+        self._deliverable(entry)
         if agent.flight is None and isinstance(way, route.Resume):
             self._resume(agent)
         if agent.flight is not None:
@@ -119,7 +135,7 @@ class Delivering:
             return answer if once is None else self._once(once, answer)
         agent.ring()
         self.tell("message_queued", agent, msg_id=entry.msg_id)
-        receipt = self._receipt(voice, draft, found, entry, "queued", agent.name)
+        receipt = self._receipt(voice, draft, found, entry, "queued", NOTE.format(name=agent.name))
         if once is not None:
             self._remember(once, receipt)
         return receipt
@@ -151,11 +167,13 @@ class Delivering:
             return Refusal(code=refused.code, message=refused.message, hint=refused.hint, msg_id=entry.msg_id)
         self.tell("message_queued", agent, msg_id=entry.msg_id)
         self.session.journal(entry.msg_id, "resumed", f"run {agent.run}", shown(agent.name, agent.ref))
-        result = None
-        if not self.background:
-            assert flight.ended is not None, "it has begun"
-            result = await asyncio.shield(flight.ended)
-        return self._receipt(voice, draft, found, entry, "resumed", agent.name, result)
+        if self.background:
+            return self._receipt(voice, draft, found, entry, "resumed", RESUMED.format(name=agent.name))
+        assert flight.ended is not None, "it has begun"
+        state, result = await asyncio.shield(flight.ended)
+        ended = f"{ENDED[state]}{'' if result else ', and has left no text'}"
+        note = RETURNED.format(name=agent.name, ended=ended)
+        return self._receipt(voice, draft, found, entry, "resumed", note, result)
 
     def _once(
         self, once: str, answer: Coroutine[None, None, Receipt | Refusal]
@@ -182,25 +200,32 @@ class Delivering:
         found: Resolved,
         entry: Entry,
         status: Literal["queued", "resumed"],
-        name: str,
+        note: str,
         result: str | None = None,
     ) -> Receipt:
         target = found.candidate
         inside = target.kind == "agent"
-        if status == "queued":
-            note = NOTE.format(name=name)
-        else:
-            note = (RETURNED if result is not None else RESUMED).format(name=name)
+        warnings = (*draft.warnings, *found.warnings)
+        answered = draft.in_reply_to
+        if answered and answered not in self._chains and not self.session.answered(answered):
+            warnings += (UNKNOWN_REPLY.format(msg_id=answered),)
         return Receipt(
             status=status,
             msg_id=entry.msg_id,
-            to=Party(name=name, ref=target.ref, kind="agent") if inside else self._main_party,
+            to=Party(name=target.name, ref=target.ref, kind="agent") if inside else self._main_party,
             note=note,
             pin=self.session.pinned(voice, draft.to, found, entry.at) if inside else None,
             waiting=voice.waiting(),
-            warnings=(*draft.warnings, *found.warnings),
+            warnings=warnings,
             result=result,
         )
+
+    def _deliverable(self, entry: Entry) -> None:
+        """Remembers a message of which an answer may speak, and the chain that the answer goes on (01.5, 03.66)."""
+        chains = self._chains
+        chains[entry.msg_id] = entry.hop_chain
+        if len(chains) > REMEMBERED:
+            chains.popitem(last=False)
 
     def _remember(self, once: str, receipt: Receipt) -> None:
         self._answered[once] = receipt
@@ -208,8 +233,33 @@ class Delivering:
             del self._answered[next(iter(self._answered))]
 
     def _chain(self, voice: Voice, draft: contract.Draft, now: int) -> tuple[str, ...]:
-        """The chain of what the sender's turn was caused by, and the sender's own token (03.66)."""
-        return (*voice.turns.chain(now), voice.token or self.session.chain_token(self.session.id))
+        """The chain of what a message answers or its sender's turn was caused by, and the sender's own token (03.66)."""
+        if draft.in_reply_to is None:
+            chain = voice.turns.chain(now)
+        else:
+            chain = self.session.cause(draft, voice)
+            answered = self._chains.get(draft.in_reply_to, ())
+            if len(answered) >= len(chain):
+                chain = answered
+        return (*chain, voice.token or self.session.own_token)
+
+    def _caused(self, agent: Agent, owner: Agent | None) -> None:
+        """A new agent goes on with the chain of the turn in which it was started (03.66)."""
+        now = self.session.now()
+        chain = self.session.turn_chain() if owner is None else owner.turns.chain(now)
+        if chain:
+            own = self.session.own_token if owner is None else owner.chain_token
+            agent.turns.took([(*chain, own)], now)
+
+    def _came_of(self, agent: Agent) -> tuple[str, ...]:
+        """The chain that the end of a run goes on, which its owner hears: that of what the run was about (03.66).
+
+        Without the owner's own token at its end. To begin a run and to hear of its end is one step, not a round that
+        comes closer to its limit: how often it has its agents work is the host's affair.
+        """
+        chain = agent.turns.chain(self.session.now()) if agent.has_turn else ()
+        own = self.session.own_token if agent.owner is None else agent.owner.chain_token
+        return chain[:-1] if chain and chain[-1] == own else chain
 
     def _guarded(
         self, agent: Agent | None, voice: Voice, text: str, chain: tuple[str, ...], now: int
@@ -220,7 +270,7 @@ class Delivering:
         around is stopped.
         """
         guard = self._guard_of("main") if agent is None else agent.guard
-        own = self.session.chain_token(self.session.id) if agent is None else agent.chain_token
+        own = self.session.own_token if agent is None else agent.chain_token
         if voice.kind == "main":
             return guard.around(chain, own)
         repeat = loops.repeat_of(text)
@@ -244,9 +294,16 @@ class Delivering:
         mayor = self.main_target if agent.background and not agent.workflow else None
         return Voice(
             "agent",
-            self.session.recipients_for(agent.id, main=mayor),
+            self.session.recipients_for(agent.id, main=mayor, keeps=not agent.workflow),
             agent.turns,
-            Origin(kind="agent", identity=agent.id, verified=True, name=agent.name, transport="queue"),
+            Origin(
+                kind="agent",
+                identity=agent.id,
+                verified=True,
+                name=agent.name,
+                transport="queue",
+                one_way=agent.workflow,  # an answer would go to a namesake
+            ),
             lambda: len(agent.pending),
             background=mayor is not None,
             token=agent.chain_token,

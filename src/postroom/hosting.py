@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from postroom.commits import Bell, Commits
-    from postroom.core import loops
+    from postroom.core import contract, loops
     from postroom.core.index import Resolved
     from postroom.core.message import Pin, Receipt, Refusal
     from postroom.core.transcript import Rebuilt
@@ -93,12 +93,13 @@ class Hosting:
         """A new id of a message."""
         return self._ids()
 
-    def recipients_for(self, conversation: str, *, main: Resolved | None) -> Recipients:
+    def recipients_for(self, conversation: str, *, main: Resolved | None, keeps: bool = True) -> Recipients:
         """Whom the names mean in the conversation of an agent inside this session (02.19).
 
         Args:
             conversation: the agent's id.
             main: this session's main conversation, where the agent may write to it (06.8).
+            keeps: whether its pins outlive it.
         """
         return Recipients(
             self.store,
@@ -109,7 +110,29 @@ class Hosting:
             conversation,
             main,
             self.id,
+            keeps=keeps,
         )
+
+    @property
+    def own_token(self) -> str:
+        """The token of the main conversation in a hop chain: one, whoever it writes to (03.66)."""
+        return self._sending.token or self._sending.token_of(self.id)
+
+    def cause(self, draft: contract.Draft, voice: Voice) -> tuple[str, ...]:
+        """The chain of what a message inside this session answers or came of (03.66)."""
+        return self._sending.cause(draft, voice)
+
+    def answered(self, msg_id: str) -> bool:
+        """Somebody inside this session answers that message; False where none of that id is known (01.5, 11.1)."""
+        if not self._sending.knows(msg_id):
+            return False
+        with self._commits.noting():
+            self._sending.mark_answered(msg_id, self._clock())
+        return True
+
+    def turn_chain(self) -> tuple[str, ...]:
+        """The chain of the main conversation's turn; empty where no peer caused it (03.66)."""
+        return self._turns.chain(self._clock())
 
     def chain_token(self, identity: str) -> str:
         """The token of somebody inside this session in a hop chain (03.66)."""

@@ -41,6 +41,7 @@ class Recipients:
         conversation: under what its pins are kept; an agent's id.
         main: of an agent's conversation: the session's main one, where this agent may write to it (06.8).
         session: of an agent's conversation: the id of its session.
+        keeps: whether its pins are kept in the store; those of a script's agent end with it (06.16).
     """
 
     def __init__(
@@ -53,15 +54,21 @@ class Recipients:
         conversation: str = MAIN,
         main: Resolved | None = None,
         session: str = "",
+        *,
+        keeps: bool = True,
     ) -> None:
         self._conversation = conversation
-        self._main = main
+        self.main = main
+        self._keeps = keeps
         self._session = session
         self._store = store
         self._commits = commits
         self._directory = directory
         self._caller = caller
         self._doubt = doubt
+        if not keeps:
+            self._pins = resolve.Pins()
+            return
         try:
             self._pins = resolve.Pins(store.pins(conversation))
         except StoreFailed:  # it was corrupt where opening does not look, and began anew: asked again (05.27)
@@ -94,7 +101,7 @@ class Recipients:
         """The session's main conversation: from itself, from an agent that may, from one that may not (01.18)."""
         if not self._session:
             return contract.refusal("cannot_message_self", name=own_name)
-        return self._main or contract.refusal("main_not_addressable")
+        return self.main or contract.refusal("main_not_addressable")
 
     def _near(self, to: str) -> Resolved | None:
         """The agent of this session that nobody else can be meant by, without looking around; None: look (02.15)."""
@@ -134,7 +141,8 @@ class Recipients:
         """
         pin: Pin | None = None
         for form, pin in self._pins.made(to, found):
-            self._store.pin(self._conversation, form, pin, now)
+            if self._keeps:
+                self._store.pin(self._conversation, form, pin, now)
         return pin
 
     def pin_of(self, to: str, found: Resolved) -> Pin | None:
@@ -160,6 +168,8 @@ class Recipients:
 
     def forgotten(self) -> None:
         """The store has lost its open group: its pins are read again (05.27)."""
+        if not self._keeps:
+            return
         with contextlib.suppress(StoreFailed):
             self._pins = resolve.Pins(self._store.pins(self._conversation))
 

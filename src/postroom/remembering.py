@@ -18,7 +18,7 @@ from postroom.core.address import normal_form, ref_of, split_ref
 from postroom.core.index import Candidate
 from postroom.core.listing import Row
 from postroom.core.message import Receipt, Refusal
-from postroom.errors import PostroomError
+from postroom.errors import BadUsage, PostroomError
 from postroom.state.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -65,6 +65,20 @@ class Remembering:
         token = INSIDE + secrets.token_hex(16)
         self._tokens[digest(token)] = who
         return token
+
+    def environment(self, token: str) -> dict[str, str]:
+        """What a process gets in its environment that acts with this token. Raises BadUsage for a session in memory."""
+        identity = self.session.identity
+        if not identity:
+            raise BadUsage(
+                "No process can reach a session in memory.", "Open it with `open_session` for that."
+            )
+        return {**identity, "POSTROOM_TOKEN": token}
+
+    def _forget_token(self, who: Agent | Observer) -> None:
+        """Nobody acts for this one any more."""
+        for key in [key for key, one in self._tokens.items() if one is who]:
+            del self._tokens[key]
 
     def by_token(self, token: str) -> Agent | Observer | None:
         """Whose token this is; None: nobody's. Looked up by its hash, so that no time tells anything of it."""
@@ -155,7 +169,7 @@ def row_of(candidate: Candidate, agent: Agent | None) -> Row:
         kind="agent",
         state=state,
         type=candidate.type,
-        seen_at=0 if agent is None else agent.life.ended_at or agent.life.started_at,
+        seen_at=0 if agent is None else agent.seen_at,
         confirms="accepted",
     )
 

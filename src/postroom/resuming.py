@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from postroom.agent import Agent
     from postroom.agents import Agents
     from postroom.core.queues import Entry
+    from postroom.core.runs import AgentState
 
 __all__ = ["RESUME_SECONDS", "Flight"]
 
@@ -62,7 +63,7 @@ class Flight:
 
     Attributes:
         over: done once it is known how it ended: None where the run has started, else the refusal.
-        ended: done once the run that it starts has ended, with its final text; None before it begins.
+        ended: done once the run that it starts has ended: how, and with which final text; None before it begins.
     """
 
     def __init__(self, host: Agents, agent: Agent) -> None:
@@ -73,7 +74,7 @@ class Flight:
         self._begun = False
         self._awaited: set[str] = set()
         self._handed: list[Entry] = []
-        self.ended: asyncio.Future[str | None] | None = None
+        self.ended: asyncio.Future[tuple[AgentState, str | None]] | None = None
         self._task = asyncio.get_running_loop().create_task(self._fly())
         self._task.add_done_callback(self._fell)
 
@@ -126,9 +127,10 @@ class Flight:
             self._land(None)
 
     def _fell(self, task: asyncio.Task[None]) -> None:
-        """Its task has ended; one that was cancelled before or while it flew has not landed."""
-        if task.cancelled():
-            self._land(refusal("resume_failed", name=self._agent.name, reason="it was taken back"))
+        """Its task has ended, however it did: whoever joined is told."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._host.log(f"resuming {self._agent.id} failed: {type(error).__name__}")
+        self._land(refusal("resume_failed", name=self._agent.name, reason="it was taken back"))
 
     async def _check(self) -> None:
         """Everything that may refuse before the host is asked to start the run."""
@@ -137,7 +139,7 @@ class Flight:
             try:
                 reason = await calling.call(host.guard, agent, seconds=ALLOW_SECONDS)
             except Exception as error:
-                host.log(f"the guard of a resume raised {type(error).__name__}")
+                host.log(f"the guard of a resume raised {calling.named(error)}")
                 raise Failed("whether it may be resumed could not be found out") from None
             if reason is not None:
                 raise Failed(str(reason) or "its guard does not allow it")
@@ -159,12 +161,17 @@ class Flight:
         life = runs.resumed(agent.life, host.session.now())
         if life is None:
             raise Failed("it was stopped meanwhile")
+        if (
+            host.background and not life.background
+        ):  # nobody else waits for the end of a run that a message began
+            life = replace(life, background=True)
+            agent.may_write_to_main(host.main_target)
         host.keep(agent, life)
         self._begun = True
         entries = agent.pending.drain()
         self._handed = entries
         agent.took(entries)
-        messages = Batch(entries, ids=host.session.new_id)
+        messages = Batch(entries, ids=host.session.new_id, release=self._give_back)
         self.ended = agent.ended_future()
         work = asyncio.get_running_loop().create_task(self._ask(messages))
         try:
@@ -188,9 +195,14 @@ class Flight:
             raise Failed(f"it did not say within {seconds} s that its run had started")
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         if error is not None:
-            what = type(error).__name__
+            what = calling.named(error)
             host.log(f"resuming {agent.id} raised {what}")
             raise Failed(f"its program raised {what}")
+
+    def _give_back(self) -> None:
+        """The host has no use for the messages yet: the run drains them, or they fail with the flight."""
+        entries, self._handed = self._handed, []
+        self._host.give_back(self._agent, entries)
 
     async def _ask(self, messages: Batch) -> None:
         """Calls the host, unless the flight was ended from outside in the meantime."""
@@ -213,13 +225,17 @@ class Flight:
             host.keep_anyhow(
                 agent,
                 replace(
-                    agent.life, state=before.state, started_at=before.started_at, ended_at=before.ended_at
+                    agent.life,
+                    state=before.state,
+                    started_at=before.started_at,
+                    ended_at=before.ended_at,
+                    background=before.background,
                 ),
             )
             agent.run_ended(None)
         if why is not None:
             # What the host had, and started no run with, ends with the rest that joined.
-            left = [*self._handed, *agent.pending.drain()]
+            left, self._handed = [*self._handed, *agent.pending.drain()], []
             host.dropped(agent, left, why, frozenset(self._awaited))
         self.over.set_result(why)
         agent.ring()
