@@ -40,6 +40,9 @@ REMEMBERED = 256
 ANSWERS = (Receipt, Refusal)
 """What a send inside the session is answered with at once. A tuple: a union would be made anew at each send."""
 
+UNKNOWN_REPLY = "No message {msg_id} is known here; in_reply_to was sent all the same."
+"""What the sender of an answer to nothing is told (01.5)."""
+
 ANNOUNCED_IDLE = "You are told once when {name} is idle, or ends."
 SUBSCRIBED = "{name} was asked to say once when it is idle, or ends; a notice comes then."
 NOT_SUBSCRIBED = "{name} could not be asked to say when it is idle: {reason}."
@@ -207,6 +210,13 @@ class Sending:
         """The chain that a message carries: that of what it answers or came of, and this session's token (03.66)."""
         if not self.token:
             return ()
+        chain = self.cause(draft, voice)
+        # What an agent says because its main conversation told it to is said under that one's name: one hop, not two.
+        told = voice.kind == "agent" and chain and chain[-1] == self.token
+        return chain if told else (*chain, self.token)
+
+    def cause(self, draft: contract.Draft, voice: Voice) -> tuple[str, ...]:
+        """The chain of what a message answers or came of, the longer of the two (03.66)."""
         chain = voice.turns.chain(self._clock())
         if draft.in_reply_to:
             with self._commits.using():
@@ -214,7 +224,7 @@ class Sending:
             # Whoever goes on answering the first message of a thread would never come to rest.
             if answered is not None and len(answered.hop_chain) >= len(chain):
                 chain = answered.hop_chain
-        return (*chain, self.token)
+        return chain
 
     async def _carry(self, target: Candidate, line: bytes, msg_id: str) -> Outcome:
         self.under_way += 1
@@ -243,14 +253,14 @@ class Sending:
             doubts.append(f"{sender} has no inbox here, so nobody can answer this message.")
         elif target.one_way:
             doubts.append(target.one_way)
-        if draft.in_reply_to:
-            with self._commits.using():
-                known = self._store.find(draft.in_reply_to)
-            if not known:
-                doubts.append(
-                    f"No message {draft.in_reply_to} is known here; in_reply_to was sent all the same."
-                )
+        if draft.in_reply_to and not self.knows(draft.in_reply_to):
+            doubts.append(UNKNOWN_REPLY.format(msg_id=draft.in_reply_to))
         return tuple(doubts)
+
+    def knows(self, msg_id: str) -> bool:
+        """Whether a message of this id came here and is still kept."""
+        with self._commits.using():
+            return bool(self._store.find(msg_id))
 
     def _sent(
         self,
@@ -276,7 +286,7 @@ class Sending:
                 write(msg_id, answer.status, now, f"to {shown(target.name, target.ref)}")
                 pin = voice.recipients.pinned(draft.to, found, now)
                 if draft.in_reply_to and answer.status != "unknown":
-                    self._mark_answered(draft.in_reply_to, now)
+                    self.mark_answered(draft.in_reply_to, now)
         if isinstance(answer, Refusal):
             return answer
         return Receipt(
@@ -289,7 +299,7 @@ class Sending:
             warnings=warnings,
         )
 
-    def _mark_answered(self, msg_id: str, now: int) -> None:
+    def mark_answered(self, msg_id: str, now: int) -> None:
         """`answered` follows `consumed` and nothing else (11.1): an answer that is early waits for that."""
         known = self._store.find(msg_id)
         if any(message.state == "passed" for message in known):

@@ -346,7 +346,7 @@ def shown_from(origin: Origin, ref: str | None = None) -> str | None:
         origin: who the message comes from.
         ref: the ref where six digits do not tell its identity apart; None: the first six.
     """
-    if not origin.verified:
+    if not origin.verified or origin.one_way:
         return None
     if origin.kind == "coordinator":
         return "main"

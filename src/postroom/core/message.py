@@ -101,6 +101,7 @@ class Origin:
         stated_class: the permission class that the sender states, a claim (03.5).
         reply_path: `<pid>:<start> <address>`: the connecting process as it is seen here and the address that it
             gave, for the check before a notice is sent (05.24). Empty: no notice can be sent.
+        one_way: somebody inside this session whom the receiver cannot answer: shown by name, with no `from`.
     """
 
     kind: OriginKind
@@ -111,6 +112,7 @@ class Origin:
     transport: str = "uds"
     stated_class: PermissionClass | None = None
     reply_path: str = field(default="", repr=False)
+    one_way: bool = False
 
     @property
     def known_as(self) -> str:
