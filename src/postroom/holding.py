@@ -46,6 +46,7 @@ class Holding:
         clock: returns epoch milliseconds.
         kind: how the session is attended, as its record says (03.39, 03.40).
         noticed: takes a notice for the session's own loop.
+        let_in: called with each message that a hold ends by letting in.
         changed: called when a hold came or went.
     """
 
@@ -59,6 +60,7 @@ class Holding:
         *,
         kind: str,
         noticed: Callable[[Notice], None],
+        let_in: Callable[[Message], None],
         changed: Callable[[], None],
     ) -> None:
         self.askable = False
@@ -70,6 +72,7 @@ class Holding:
         self._clock = clock
         self._kind = kind
         self._noticed = noticed
+        self._heard_let_in = let_in
         self._changed = changed
         self.queue = holds.HoldQueue(store.holds(), expiry=standing.settings.dialog_expiry)
         self._inherited = frozenset(hold.row for hold in self.queue)
@@ -142,6 +145,7 @@ class Holding:
         self._telling.owe(
             hold.message.msg_id, hold.message.origin.reply_path, told.sender, reason=told.words, note=note
         )
+        self._heard_let_in(message)
         return message
 
     def tick(self, now: int) -> None:

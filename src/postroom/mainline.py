@@ -5,7 +5,10 @@ reports) stands in the queue itself, and is lost with the process. A peer's mail
 the queue as a mark: a drain takes it under a lease, and a crash, or a batch that is not confirmed, brings it back, marked.
 
 The host drains at its boundaries and goes idle by `rest` alone; between the two nothing is lost, and nobody is told that
-the session is idle while something waits. Its `wake` is called in the session's loop, once until it drains.
+the session is idle while something waits. A loop that has gone idle is handed `later` too when it drains next. Its `wake` is
+called in the session's loop, once until it drains.
+
+What the user says begins a turn of its own: what the loop sends then was not caused by what it was told before (03.66).
 
 Weak: mail that another reader takes (a command, a hook) leaves its mark behind until the next drain.
 """
@@ -13,13 +16,16 @@ Weak: mail that another reader takes (a command, a hook) leaves its mark behind 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING
 
 from postroom.batch import Batch
+from postroom.calling import awaited, named
 from postroom.commits import Bell, deadline_in
+from postroom.core.contract import unwritable
 from postroom.core.message import Lease, Origin
 from postroom.core.queues import Entry, MainQueue, Mark
-from postroom.errors import BadUsage
+from postroom.errors import BadUsage, SessionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +59,7 @@ class MainLoop:
         self._queue: MainQueue[Entry | Mark] = MainQueue()
         self._bell = Bell()
         self._loop = asyncio.get_running_loop()
+        self._waking: set[asyncio.Task[object]] = set()
         self._user = Origin(kind="user", identity="user", verified=True, name="user", transport="queue")
         session.began_turn()
         session.waits_inside(self._queue.__len__)
@@ -63,15 +70,24 @@ class MainLoop:
         """Queues a prompt of the user (06.2). Any thread may call it.
 
         Args:
-            text: the prompt; it is handed over as it is.
+            text: the prompt; it is handed over as it is. Not empty.
             priority: `now`, `next`, or `later`, which waits until the loop is idle.
             is_meta: no slash command and no @-mention in it is to be expanded.
 
-        Returns its id. Raises BadUsage for a priority that there is none of, and where the queue is full.
+        Returns its id. Raises BadUsage for a priority that there is none of, for what is no text, and where the queue is
+        full, and SessionClosed.
         """
         if priority not in ("now", "next", "later"):
             raise BadUsage(f"There is no priority {priority!r}.", "Use now, next or later.")
         session = self._session
+        if session.closed:
+            raise SessionClosed(
+                f"The session {session.name} has ended.", "Open it again with its session id."
+            )
+        if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadUsage("A prompt is a text, and this is none.", "Give the user's words.")
+        if problem := unwritable(prompt=text):
+            raise BadUsage(f"{problem}.", "Give a text that has a UTF-8 form.")
         entry = Entry(
             session.new_id(), text, self._user, is_meta=is_meta, priority=priority, at=session.now()
         )
@@ -107,9 +123,23 @@ class MainLoop:
         self._bell.ring()
         if wake and self._wake is not None:
             try:
-                self._wake()
-            except Exception as error:
-                self._session.log(f"the host's wake raised {type(error).__name__}")
+                given = self._wake()
+                if inspect.isawaitable(given):
+                    waking = self._loop.create_task(awaited(given))
+                    self._waking.add(waking)
+                    waking.add_done_callback(self._woke)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                self._not_woken(error)
+
+    def _woke(self, waking: asyncio.Task[object]) -> None:
+        self._waking.discard(waking)
+        if not waking.cancelled() and (error := waking.exception()) is not None:
+            self._not_woken(error)
+
+    def _not_woken(self, error: BaseException) -> None:
+        self._session.log(f"the host's wake raised {named(error)}")
 
     # ── going out ────────────────────────────────────────────────────────────────────────────────
 
@@ -128,10 +158,12 @@ class MainLoop:
         """Hands over what the loop may read at this boundary (06.2): all of `now` and `next`.
 
         Args:
-            idle: the loop has nothing else to do: `later` is handed over too.
+            idle: the loop has nothing else to do: `later` is handed over too. It has not, either, where it went idle by
+                `rest` and has not drained since.
 
         Returns a Batch, to be confirmed once the next request contains it. Raises StoreFailed, with nothing taken.
         """
+        idle = idle or self._queue.idle
         lease = self._session.take(later=idle) if self._mail() else NOBODY
         return self._batch(self._queue.drain(idle=idle), lease)
 
@@ -179,14 +211,15 @@ class MainLoop:
         entries += loose
         if not (entries or lease.notices):
             return Batch()
-        if session.turn != "busy":
-            session.began_turn()
         own = [one for one in entries if isinstance(one, Entry)]
-        if any(one.hop_chain for one in own):
+        asked = any(one.origin.kind == "user" and not one.is_meta for one in own)
+        if asked or session.turn != "busy":
+            session.began_turn()
+        if asked or any(one.hop_chain for one in own):
             # What agents say was caused by something too; the batch as a whole is in the order of reading.
-            session.took_chains(
-                [one.hop_chain for one in entries if one.hop_chain or one.origin.kind == "peer"]
-            )
+            chains = [one.hop_chain for one in entries if one.hop_chain or one.origin.kind == "peer"]
+            if chains:
+                session.took_chains(chains)
 
         def confirm() -> None:
             if lease:
@@ -194,15 +227,15 @@ class MainLoop:
             self._drained(own, len(entries))
 
         def release() -> None:
-            self._queue.put_back(own)
+            self._queue.put_back(items)
             if lease:
                 session.release(lease)
-            self._heard(self._queue.nudge() if own else False)
+            self._heard(self._queue.nudge() if items else False)
 
         return Batch(entries, lease.notices, ids=session.new_id, confirm=confirm, release=release)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits until something is there to drain.
+        """Waits until `drain` would hand over something: for a loop that has gone idle by `rest` that is all that waits.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -211,11 +244,21 @@ class MainLoop:
         """
         deadline = deadline_in(timeout)
         while not self._session.closed:
-            if self.waiting or self._session.peek_notices():
+            if self._due():
                 return True
             if not await self._bell.heard(deadline):
                 return False
         return False
+
+    def _due(self) -> bool:
+        """Whether a `drain` would hand over something now. A mark may be left of mail that another reader has taken."""
+        session, idle = self._session, self._queue.idle
+        if session.peek_notices() or any(type(item) is Entry for item in self._queue.peek(idle=idle)):
+            return True
+        if not session.store.waiting_count:
+            return False
+        with session.reading() as store:
+            return idle or any(one.priority != "later" for one in store.waiting())
 
     def close(self) -> None:
         """The session ends: whoever waits goes on."""

@@ -129,6 +129,7 @@ class Session(Taking, Deciding, Attending, Hosting):
             clock,
             kind=record.kind,
             noticed=self._board.put,
+            let_in=self._came_in,
             changed=self._changed,
         )
         self._idling = Idling(
@@ -348,8 +349,7 @@ class Session(Taking, Deciding, Attending, Hosting):
         self._answerable.remember(message.origin, message.received_at)
         self._telling.met(message.origin)
         if verdict == "accepted":
-            if self._sending.inside is not None:
-                self._sending.inside.came(message)
+            self._came_in(message)
             for expected in self._expected:
                 expected.see(message)
         elif verdict == "held":
@@ -369,6 +369,11 @@ class Session(Taking, Deciding, Attending, Hosting):
             self._telling.owe(
                 message.msg_id, message.origin.reply_path, "refused", reason=told.words, detail=told.detail
             )
+
+    def _came_in(self, message: Message) -> None:
+        """A message was accepted, or let in: it has its place among what waits inside (06.2)."""
+        if self._sending.inside is not None:
+            self._sending.inside.came(message)
 
     def _continued(self, origin: Origin, now: int) -> tuple[str, ...]:
         """The chain that a message without one goes on: of a peer that sends none and was written to (03.66)."""
