@@ -1,0 +1,580 @@
+"""What two readings of chapter 06 found: each fault as a test, with the others of its kind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import pytest
+
+from postroom import Agent, BadUsage, Batch, Gathering, InvalidName, Limits, SessionClosed
+from postroom.core.queues import Entry
+from postroom.errors import PostroomError, Veto
+from postroom.lifecycle import Hooks, LifecycleEvent
+from postroom.outcome import MAX_PATH_LENGTH, Outcome, ending, outcome
+from tests.crew import Starter, Time, attributes, blocks, hosted, peer_of, refused, sent, words
+from tests.test_agents_recipients import Host, host
+from tests.transports.ends import run, until
+
+__all__ = ["host"]
+
+
+# ── there is never a second one ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.13", "02.25", "02.27")
+def test_what_comes_back_after_an_eviction_resumes_that_agent_once() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker = await agents.start("worker")
+            sent(await session.send("worker", "one", summary="s"))
+            batch = worker.drain()
+            await worker.finish()
+            agents.evict(worker)
+            batch.release()
+            await until(lambda: len(starter.calls) == 1)
+            await until(lambda: worker.flight is None)
+            sent(await session.send("worker", "two", summary="s"))
+            assert starter.calls == [(worker.id, 2, ["one"])]
+            assert agents.get("worker") is worker
+            assert words(worker.drain()) == ["two"]
+            assert len(agents) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("06.13", "06.14", "02.25")
+def test_observers_and_tokens_mean_the_agent_also_after_an_eviction(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (session, agents):
+            worker = await agents.start("worker")
+            observer = agents.observe(worker)
+            token = worker.environment()["POSTROOM_TOKEN"]
+            await worker.finish()
+            agents.evict(worker)
+            sent(await session.send("worker", "go on", summary="s"), "resumed")
+            assert agents.by_token(token) is agents.get("worker") is worker
+            sent(observer.report("it hesitates"))
+            assert words(worker.drain()) == ["it hesitates"]
+
+    run(work())
+
+
+@pytest.mark.rule("02.25")
+def test_an_evicted_agent_whose_object_nobody_holds_takes_no_memory(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (session, agents):
+            worker = await agents.start("worker")
+            sent(await worker.send("main", "hello", summary="s"))
+            await worker.finish()
+            agents.evict(worker)
+            gone = ref(worker)
+            del worker
+            gc.collect()
+            assert gone() is None
+            sent(await session.send("worker", "go on", summary="s"), "resumed")
+
+    run(work())
+
+
+@pytest.mark.rule("06.13")
+def test_what_is_no_agent_of_this_session_is_refused() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents), hosted(name="other") as (_, others):
+            worker, stranger = await agents.start("worker"), await others.start("stranger")
+            wrong: Any
+            for wrong in ("worker", None, 5, stranger):
+                for step in (agents.restart, agents.evict, agents.observe):
+                    if wrong is not None or step != agents.observe:
+                        with pytest.raises(BadUsage, match=r"start.*get"):
+                            step(wrong)  # pyright: ignore[reportArgumentType]
+                with pytest.raises(BadUsage):
+                    await agents.stop(wrong)  # pyright: ignore[reportArgumentType]
+                if wrong is not None:
+                    with pytest.raises(BadUsage):
+                        await agents.start("next", owner=wrong)
+            for wrong in (None, 5, stranger):
+                with pytest.raises(BadUsage):
+                    agents.get(wrong)  # pyright: ignore[reportArgumentType]
+            assert [agent.name for agent in agents] == [worker.name]
+
+    run(work())
+
+
+# ── hosts that fail ──────────────────────────────────────────────────────────────────────────────
+
+
+class Odd(BaseException):
+    """What is no Exception."""
+
+
+@pytest.mark.rule("06.13")
+@pytest.mark.parametrize("thrown", [SystemExit(3), Odd(), asyncio.CancelledError(), StopIteration()])
+@pytest.mark.parametrize("as_async", [False, True])
+def test_a_guard_or_a_resume_that_wants_to_end_the_program_has_failed(
+    thrown: BaseException, as_async: bool
+) -> None:
+    def throw(*_: object) -> None:
+        raise thrown
+
+    async def throw_later(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise thrown
+
+    failing = throw_later if as_async else throw
+    lines: list[str] = []
+
+    async def work() -> None:
+        for options in ({"guard": failing, "resume": Starter()}, {"resume": failing}):
+            async with hosted(**options) as (session, agents):  # pyright: ignore[reportArgumentType]
+                session.write_log = lines.append
+                worker = await agents.start("worker")
+                await worker.finish()
+                for text in ("one", "two"):
+                    refused(await session.send("worker", text, summary="s"), "resume_failed")
+                assert (worker.state, worker.flight, worker.waiting) == ("completed", None, 0)
+
+    run(work())
+    if isinstance(thrown, SystemExit):
+        assert any("SystemExit" in line for line in lines)
+
+
+@pytest.mark.rule("06.3")
+def test_a_wake_may_be_async_and_may_fail() -> None:
+    woken: list[str] = []
+    lines: list[str] = []
+
+    async def wake() -> None:
+        woken.append("begun")
+        await asyncio.sleep(0)
+        woken.append("done")
+        raise SystemExit(1)
+
+    async def work() -> None:
+        async with hosted(wake=wake) as (session, agents):
+            session.write_log = lines.append
+            agents.main.rest()
+            agents.main.prompt("hello")
+            agents.main.prompt("and more")
+            await until(lambda: woken == ["begun", "done"])
+            await until(lambda: bool(lines))
+            assert "SystemExit" in lines[0]
+            assert words(agents.main.drain()) == ["hello", "and more"]
+
+    run(work())
+
+
+# ── what a run came to ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.11")
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, Outcome()),
+        ({"result": "x", "usage": {"n": 1, "part": 0.5, "none": None}}, Outcome("x", {"n": 1, "part": 0.5})),
+        ({"output_path": Path("/tmp/out")}, Outcome(output_path="/tmp/out")),
+        ({"worktree": b"/tmp/w"}, Outcome(worktree="/tmp/w")),
+        ({"worktree": "w" * MAX_PATH_LENGTH}, Outcome(worktree="w" * MAX_PATH_LENGTH)),
+    ],
+)
+def test_what_is_plainly_meant_is_taken(given: Mapping[str, Any], kept: Outcome) -> None:
+    assert outcome(**given) == kept
+
+
+ODD: list[dict[str, Any]] = [
+    {"result": {"text": "x"}},
+    {"result": 5},
+    {"result": b"x"},
+    {"usage": 5},
+    {"usage": {1: 1}},
+    {"usage": {"n": "1"}},
+    {"usage": {"n": True}},
+    {"output_path": 5},
+    {"output_path": ""},
+    {"output_path": "a\0b"},
+    {"worktree": "w" * (MAX_PATH_LENGTH + 1)},
+    {"worktree": object()},
+]
+
+
+@pytest.mark.rule("06.11")
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_what_cannot_be_kept_is_refused_and_the_run_goes_on(odd: dict[str, Any], host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            worker = await agents.start("worker")
+            with pytest.raises(BadUsage):
+                await worker.finish(**odd)
+            assert worker.state == "live"
+            assert await worker.finish(result="done")
+            assert [entry.task and entry.task.result for entry in entries(agents.main.drain())] == ["done"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_leaves_what_cannot_be_kept_has_failed_and_is_told(
+    odd: dict[str, Any], fails: bool, host: Host
+) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            worker = await agents.start("worker")
+
+            async def its_loop() -> None:
+                async with worker.running() as its_run:
+                    for name, value in odd.items():
+                        setattr(its_run, name, value)
+                    if fails:
+                        raise ValueError
+
+            with pytest.raises(ValueError if fails else BadUsage):
+                await its_loop()
+            assert worker.state == "failed"
+            (told,) = entries(agents.main.drain())
+            assert told.task is not None
+            assert (told.task.status, told.task.run) == ("failed", 1)
+            assert host.life(worker.id)["state"] == "failed"
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+@pytest.mark.parametrize("status", ["done", "running", "", None, 5, "Completed"])
+def test_a_status_that_there_is_none_of_ends_nothing(status: Any) -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker = await agents.start("worker")
+            with pytest.raises(BadUsage):
+                await worker.finish(status)
+            with pytest.raises(BadUsage):
+                ending(status)
+            assert worker.state == "live"
+
+    run(work())
+
+
+@pytest.mark.rule("06.16")
+def test_a_script_gets_a_text_or_an_error() -> None:
+    async def no_text(agent: Agent, prompt: str) -> Any:
+        return {"text": prompt} if prompt == "parts" else None
+
+    async def work() -> None:
+        async with hosted(run=no_text) as (session, agents):
+            for prompt in ("parts", "nothing"):
+                with pytest.raises(BadUsage):
+                    await session.run_agent(prompt)
+            assert len(agents) == 0
+            assert not agents.main.drain(idle=True)
+
+    run(work())
+
+
+# ── who is called how ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.9", "01.20", "02.2")
+@pytest.mark.parametrize("identity", ["worker", "WORKER", "main", "user", "system", "postroom", "lead"])
+def test_an_id_that_is_somebodys_name_takes_over_nothing(identity: str) -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            with pytest.raises(BadUsage):
+                await agents.start("other", agent_id=identity)
+            sent(await session.send("worker", "for it", summary="s"))
+            sent(await worker.send("main", "for main", summary="s"))
+            assert words(worker.drain()) == ["for it"]
+            assert words(agents.main.drain()) == ["for main"]
+            assert agents.get("other") is None
+
+    run(work())
+
+
+@pytest.mark.rule("02.9", "02.3", "02.7")
+def test_a_name_that_is_somebodys_id_or_the_sessions_becomes_a_variant(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (session, agents):
+            first = await agents.start("first", agent_id="job-7")
+            second, third = await agents.start("JOB-7"), await agents.start("Lead")
+            assert (second.name, third.name) == ("JOB-7-2", "Lead-2")
+            sent(await session.send("job-7", "by id", summary="s"))
+            assert words(first.drain()) == ["by id"]
+        async with host.open() as (_, agents):
+            assert (await agents.start("job-7")).name == "job-7-3"
+
+    run(work())
+
+
+@pytest.mark.rule("02.2")
+@pytest.mark.parametrize("agent_type", ["ﬁxer", "١٢", "a" * 200, "-", "​", "e\u0301" * 70, "x<y>"])
+def test_a_name_that_is_made_of_a_type_is_a_valid_one(agent_type: str) -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            agent = await agents.start(agent_type=agent_type)
+            sent(await session.send(agent.name, "hello", summary="s"))
+            assert agent.waiting == 1
+
+    run(work())
+
+
+@pytest.mark.rule("06.13", "02.2")
+def test_what_start_is_given_is_checked(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            wrong: Any
+            for wrong in (5, b"x", ["x"]):
+                for what in ("name", "agent_type", "agent_id"):
+                    with pytest.raises((BadUsage, InvalidName)):
+                        await agents.start(**{what: wrong})
+            for wrong in (5, "", "a\0b"):
+                with pytest.raises(BadUsage):
+                    await agents.start("worker", transcript=wrong)
+            with pytest.raises(BadUsage):
+                await agents.start("worker", agent_id="")
+            assert list(agents) == []
+            agent = await agents.start("worker", transcript="own.jsonl")
+            assert agent.life.transcript == str(Path("own.jsonl").absolute())
+
+    run(work())
+
+
+@pytest.mark.rule("06.13", "06.15")
+def test_an_agent_that_could_not_begin_leaves_nothing(host: Host) -> None:
+    def no(event: LifecycleEvent) -> None:
+        raise Veto("not today")
+
+    async def work() -> None:
+        async with host.open(hooks=Hooks(task_created=no)) as (session, agents):
+            with pytest.raises(PostroomError, match="not today"):
+                await agents.start("worker", agent_id="job-1")
+            assert agents.get("worker") is agents.get("job-1") is None
+            assert agents.rows() == []
+            assert not host.folder("job-1").exists()
+            refused(await session.send("worker", "hello", summary="s"), "not_found")
+
+    run(work())
+
+
+# ── hop chains ───────────────────────────────────────────────────────────────────────────────────
+
+
+def chain_of(batch: Batch) -> tuple[str, ...]:
+    """The chain of the last entry."""
+    return batch.entries[-1].hop_chain
+
+
+@pytest.mark.rule("03.66")
+def test_what_the_user_says_begins_a_chain_afresh_also_in_a_turn_that_goes_on() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            for count in range(20):  # more rounds than a chain has
+                agents.main.prompt(f"please {count}")
+                agents.main.drain().confirm()
+                sent(await session.send("worker", f"do {count}", summary="s"))
+                assert len(chain_of(worker.drain())) == 1
+                sent(await worker.send("main", f"did {count}", summary="s"))
+                agents.main.drain().confirm()
+            sent(await session.send("worker", "and", summary="s"))
+            assert len(chain_of(worker.drain())) == 3
+            agents.main.prompt("a tool's", is_meta=True)  # not what a person says
+            agents.main.drain().confirm()
+            sent(await session.send("worker", "more", summary="s"))
+            assert len(chain_of(worker.drain())) == 3
+
+    run(work())
+
+
+@pytest.mark.rule("03.66", "03.68")
+def test_one_chain_through_a_session_and_its_agent_comes_to_rest_as_between_sessions() -> None:
+    async def work() -> None:
+        clock, gathering = Time(), Gathering()
+        calm = Limits(bucket_capacity=500, total_capacity=5000, repeat_seconds=0)
+        async with (
+            hosted(gathering, clock=clock, limits=calm) as (session, agents),
+            peer_of(gathering, limits=calm) as peer,
+        ):
+            worker = await agents.start("worker")
+            sent(await peer.send("lead", "begin", summary="s"))
+            rounds = 0
+            while agents.main.waiting:
+                agents.main.drain().confirm()
+                rounds += 1
+                await session.send("worker", f"to it {rounds}", summary="s")
+                worker.drain()
+                await worker.send("main", f"from it {rounds}", summary="s")
+                agents.main.drain().confirm()
+                await session.send("peer", f"to the peer {rounds}", summary="s")
+                peer.drain()
+                await peer.send("lead", f"from the peer {rounds}", summary="s")
+            # Each round passes through the main conversation twice, and it is returned to ten times at most.
+            assert rounds <= 6
+
+    run(work())
+
+
+@pytest.mark.rule("03.66", "06.11")
+def test_what_a_peer_caused_goes_on_through_a_new_agent_and_through_the_end_of_a_run() -> None:
+    async def work() -> None:
+        gathering = Gathering()
+        async with hosted(gathering) as (session, agents), peer_of(gathering) as peer:
+            sent(await peer.send("lead", "please", summary="s"))
+            batch = agents.main.drain()
+            batch.confirm()
+            (first,) = batch.entries
+            worker = await agents.start("worker")
+            helper = await agents.start("helper", owner=worker)
+            for who in (session, worker, helper):
+                sent(await who.send("peer", f"from {who.name}", summary="s"))
+            chains = [message.hop_chain for message in peer.drain()]
+            assert [len(chain) for chain in chains] == [2, 2, 4]
+            assert all(chain[0] == first.hop_chain[0] for chain in chains)
+            agents.main.rest()
+            await worker.finish(result="done")
+            assert (
+                chain_of(agents.main.drain()) == first.hop_chain
+            )  # to hear of an end is no round of its own
+            sent(await session.send("peer", "the answer", summary="s"))
+            assert peer.drain()[0].hop_chain == chains[0]
+
+    run(work())
+
+
+@pytest.mark.rule("03.66")
+def test_a_host_may_have_its_agent_work_as_often_as_it_wants() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker = await agents.start("worker")
+            for count in range(40):
+                await worker.finish(result=f"done {count}")
+                agents.main.drain().confirm()
+                sent(await session.send("worker", f"next {count}", summary="s"), "resumed")
+            assert worker.run == 41
+
+    run(work())
+
+
+@pytest.mark.rule("03.66", "01.5", "11.1")
+def test_an_answer_inside_goes_on_with_the_chain_of_what_it_answers() -> None:
+    async def work() -> None:
+        gathering = Gathering()
+        async with hosted(gathering) as (session, agents), peer_of(gathering) as peer:
+            worker = await agents.start("worker")
+            asked = sent(await peer.send("lead", "please", summary="s"))
+            agents.main.drain().confirm()
+            agents.main.rest()
+            answer = sent(await session.send("worker", "do it", summary="s", in_reply_to=asked.msg_id))
+            assert answer.warnings == ()
+            assert [step.state for step in session.store.steps(asked.msg_id)][-1] == "answered"
+            chain = chain_of(worker.drain())
+            assert len(chain) == 2
+            await asyncio.sleep(0)
+            back = sent(await worker.send("main", "did it", summary="s", in_reply_to=answer.msg_id))
+            assert back.warnings == ()
+            assert chain_of(agents.main.drain())[:2] == chain
+
+    run(work())
+
+
+@pytest.mark.rule("01.5")
+def test_an_answer_inside_to_what_nobody_knows_is_sent_with_a_warning() -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker")
+            for sending in (
+                session.send("worker", "x", summary="s", in_reply_to="no-such-id"),
+                worker.send("main", "x", summary="s", in_reply_to="no-such-id"),
+            ):
+                receipt = sent(await sending)
+                assert any("no-such-id" in warning for warning in receipt.warnings)
+
+    run(work())
+
+
+# ── scripts, and those who may not write back ────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.16", "04.1", "02.17")
+def test_what_a_scripts_agent_says_cannot_be_answered_to_a_namesake() -> None:
+    tokens: list[str] = []
+
+    async def script(agent: Agent, prompt: str) -> str:
+        sent(await agent.send("viewer", prompt, summary="s"))
+        tokens.append(agent.id)
+        return "done"
+
+    async def work() -> None:
+        async with hosted(run=script) as (session, agents):
+            await agents.start("worker")
+            viewer = await agents.start("viewer")
+            assert await session.run_agent("look at this", name="worker") == "done"
+            batch = viewer.drain()
+            told = attributes(blocks(batch)[0])
+            assert ("from" in told, told["name"]) == (False, "worker")
+            assert list(session.store.pins(tokens[0])) == []
+
+    run(work())
+
+
+@pytest.mark.rule("06.16", "06.3")
+def test_what_was_lost_of_a_scripts_agent_is_told_to_nobody_else() -> None:
+    async def script(agent: Agent, prompt: str) -> str:
+        sent(await agent.send("viewer", prompt, summary="s"))
+        return "done"
+
+    async def work() -> None:
+        async with hosted(run=script) as (session, agents):
+            viewer, talker = await agents.start("viewer"), await agents.start("talker", background=False)
+            await session.run_agent("look at this")
+            sent(await talker.send("viewer", "between us", summary="s"))
+            await talker.finish()
+            agents.evict(talker)
+            await agents.stop(viewer)
+            assert [entry.task and entry.task.status for entry in entries(agents.main.drain())] == ["killed"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.8", "04.1")
+@pytest.mark.parametrize("background", [True, False])
+def test_only_who_may_write_to_main_is_shown_where_to_answer(background: bool) -> None:
+    async def work() -> None:
+        async with hosted() as (session, agents):
+            worker = await agents.start("worker", background=background)
+            sent(await session.send("worker", "do this", summary="s"))
+            told = attributes(blocks(worker.drain())[0])
+            assert told.get("from") == ("main" if background else None)
+            assert told.get("name") == (None if background else "lead")
+
+    run(work())
+
+
+# ── with background work off, and without it ─────────────────────────────────────────────────────
+
+
+def running_to(text: str | None, error: type[BaseException] | None = None) -> Callable[..., Any]:
+    """A host's `resume` whose run ends at once, so."""
+
+    async def go(agent: Agent) -> None:
+        try:
+            async with agent.running() as its_run:
+                its_run.result = text
+                if error is not None:
+                    raise error
+        except (ValueError, asyncio.CancelledError):
+            pass
+
+    async def resume(agent: Agent, messages: Batch) -> None:
+        del messages
+        tasks.add(asyncio.get_running_loop().create_task(go(agent)))
+
+    tasks: set[asyncio.Task[None]] = set()
+    return resume
