@@ -578,3 +578,330 @@ def running_to(text: str | None, error: type[BaseException] | None = None) -> Ca
 
     tasks: set[asyncio.Task[None]] = set()
     return resume
+
+
+@pytest.mark.rule("06.12")
+@pytest.mark.parametrize(
+    ("resume", "result", "words_of_note"),
+    [
+        (running_to("fine"), "fine", "it has completed its run."),
+        (running_to(None), None, "has completed its run, and has left no text."),
+        (running_to(None, ValueError), "ValueError", "its run has failed."),
+        (running_to("so far", asyncio.CancelledError), "so far", "was ended before it was done."),
+    ],
+)
+def test_a_send_that_waited_for_a_run_says_how_it_ended(
+    resume: Any, result: str | None, words_of_note: str
+) -> None:
+    async def work() -> None:
+        async with hosted(resume=resume, background=False) as (session, agents):
+            worker = await agents.start("worker")
+            await worker.finish()
+            receipt = sent(await session.send("worker", "go", summary="s"), "resumed")
+            assert receipt.result == result
+            assert receipt.note.endswith(words_of_note)
+
+    run(work())
+
+
+@pytest.mark.rule("06.12")
+def test_background_work_is_off_for_agents_of_an_earlier_life_too(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            worker = await agents.start("worker")
+            await worker.finish()
+            agents.main.drain().confirm()
+        async with host.open(background=False, resume=running_to("fine")) as (session, agents):
+            receipt = sent(await session.send("worker", "go", summary="s"), "resumed")
+            assert receipt.result == "fine"
+            assert not agents.main.drain(idle=True)
+            again = agents.get("worker")
+            assert again is not None
+            assert not again.background
+            refused(await again.send("main", "hello", summary="s"), "main_not_addressable")
+        async with host.open() as (_, agents):
+            again = agents.get("worker")
+            assert again is not None
+            assert again.background
+
+    run(work())
+
+
+@pytest.mark.rule("06.11", "06.8")
+def test_a_run_that_a_message_began_is_told_to_the_owner_also_of_a_synchronous_agent() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker = await agents.start("worker", background=False)
+            refused(await worker.send("main", "early", summary="s"), "main_not_addressable")
+            await worker.finish(result="for its caller")
+            assert not agents.main.drain(idle=True)
+            sent(await session.send("worker", "go on", summary="s"), "resumed")
+            assert worker.background
+            sent(await worker.send("main", "under way", summary="s"))
+            await worker.finish(result="for main")
+            told = entries(agents.main.drain())
+            assert [entry.task.result if entry.task else entry.text for entry in told] == [
+                "under way",
+                "for main",
+            ]
+
+    run(work())
+
+
+# ── the main queue ───────────────────────────────────────────────────────────────────────────────
+
+
+def entries(batch: Batch) -> list[Entry]:
+    """What comes from inside the process."""
+    return [entry for entry in batch.entries if isinstance(entry, Entry)]
+
+
+@pytest.mark.rule("06.2", "06.3")
+def test_waiting_never_promises_what_a_drain_does_not_hand_over() -> None:
+    async def work() -> None:
+        gathering = Gathering()
+        async with hosted(gathering) as (_, agents), peer_of(gathering) as peer:
+            main, worker = agents.main, await agents.start("worker")
+            worker.progress("10 %")
+            sent(await peer.send("lead", "when you can", summary="s", priority="later"))
+            assert not await main.wait(timeout=0)
+            assert not main.drain()
+            sent(await peer.send("lead", "now", summary="s"))
+            assert await main.wait(timeout=5)
+            batch = main.drain()
+            assert words(batch) == ["now"]
+            batch.confirm()
+            assert not await main.wait(timeout=0)
+            batch = main.rest()
+            assert words(batch) == ["10 %", "when you can"]
+            batch.confirm()
+            assert not main.rest()
+            assert main.idle
+            worker.progress("20 %")
+            assert await main.wait(timeout=5)
+            assert words(main.drain()) == ["20 %"]  # it had gone idle, so `later` is due
+
+    run(work())
+
+
+@pytest.mark.rule("06.2", "11.1")
+def test_what_is_given_back_waits_in_the_order_in_which_it_came() -> None:
+    async def work() -> None:
+        gathering = Gathering()
+        async with hosted(gathering) as (_, agents), peer_of(gathering) as peer:
+            worker = await agents.start("worker")
+            for count in range(3):
+                sent(await worker.send("main", f"inside {count}", summary="s"))
+                sent(await peer.send("lead", f"outside {count}", summary="s"))
+            batch = agents.main.drain()
+            came = words(batch)
+            assert came == [f"{side} {count}" for count in range(3) for side in ("inside", "outside")]
+            batch.release()
+            again = agents.main.drain()
+            assert words(again) == came
+            assert all(entry.redelivered for entry in again.entries)
+
+    run(work())
+
+
+@pytest.mark.rule("06.2", "03.41")
+def test_what_was_let_in_waits_from_when_it_was_let_in() -> None:
+    async def work() -> None:
+        gathering = Gathering()
+        async with hosted(gathering) as (session, agents), peer_of(gathering) as peer:
+            session.set_mode("bypassPermissions", by="person")
+            worker = await agents.start("worker")
+            await peer.send("lead", "held", summary="s")
+            (hold,) = session.held()
+            sent(await worker.send("main", "before", summary="s"))
+            session.approve(hold.message.msg_id)
+            sent(await worker.send("main", "after", summary="s"))
+            assert words(agents.main.drain()) == ["before", "held", "after"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.2")
+@pytest.mark.parametrize("text", [None, 5, b"x", "", "\ud800"])
+def test_a_prompt_is_a_text(text: Any) -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            with pytest.raises(BadUsage):
+                agents.main.prompt(text)
+            agents.main.prompt("fine")
+            assert agents.main.drain().texts == ["fine"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.3")
+def test_a_prompt_after_the_end_of_the_session_is_an_error() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            pass
+        with pytest.raises(SessionClosed):
+            agents.main.prompt("hello")
+
+    run(work())
+
+
+# ── the ends of things ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.24")
+def test_what_the_user_stopped_says_nothing_more() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker, viewer = await agents.start("worker"), await agents.start("viewer")
+            await agents.stop(worker)
+            assert worker.stopped_by_user
+            assert "stopped by the user" in repr(worker)
+            for to in ("viewer", "main"):
+                refused(await worker.send(to, "still here", summary="s"), "stopped_by_user")
+            assert viewer.waiting == 0
+            agents.restart(worker)
+            assert not worker.stopped_by_user
+            sent(await worker.send("viewer", "again", summary="s"))
+
+    run(work())
+
+
+@pytest.mark.rule("06.5", "06.13")
+def test_the_loop_of_a_run_that_was_stopped_takes_nothing_of_the_next_one() -> None:
+    taken: list[list[str]] = []
+
+    async def work() -> None:
+        tidied = asyncio.Event()
+
+        async def loop(agent: Agent) -> None:
+            async with agent.running():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await tidied.wait()
+                    taken.append(words(agent.drain()))
+
+        async with hosted(resume=Starter()) as (session, agents):
+            worker = await agents.start("worker")
+            old = asyncio.get_running_loop().create_task(loop(worker))
+            await asyncio.sleep(0)
+            await agents.stop(worker, by_user=False)
+            sent(await session.send("worker", "begins the next", summary="s"), "resumed")
+            sent(await session.send("worker", "for the next", summary="s"))
+            tidied.set()
+            with pytest.raises(asyncio.CancelledError):
+                await old
+            assert taken == [[]]
+            assert (worker.state, words(worker.drain())) == ("live", ["for the next"])
+
+    run(work())
+
+
+@pytest.mark.rule("06.14", "06.11")
+def test_nobody_is_resumed_for_what_concerned_the_run_that_ended() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker, viewer = await agents.start("worker"), await agents.start("viewer")
+            sent(await worker.send("viewer", "lost", summary="s"))
+            report = sent(agents.observe(worker).report("it hesitates"))
+            await agents.stop(viewer)  # worker is told that its message was lost
+            assert worker.waiting == 2
+            await worker.finish()
+            await asyncio.sleep(0)
+            assert (worker.state, worker.waiting, starter.calls) == ("completed", 0, [])
+            assert [step.state for step in session.store.steps(report.msg_id)] == ["failed"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.14", "03.57", "03.60")
+def test_an_observer_is_held_by_the_loop_guard_too() -> None:
+    async def work() -> None:
+        async with hosted(limits=Limits(bucket_capacity=5, refill_per_second=0.05)) as (_, agents):
+            worker = await agents.start("worker")
+            for observer in (agents.observe(), agents.observe(worker)):
+                sent(observer.report("look"))
+                refused(observer.report("look!"), "duplicate")
+                for count in range(4):
+                    sent(observer.report(f"look {count}"))
+                refused(observer.report("once more"), "rate_limited")
+
+    run(work())
+
+
+@pytest.mark.rule("06.15", "06.13")
+def test_the_end_of_the_session_is_the_end_of_its_runs() -> None:
+    ended: list[tuple[str, str]] = []
+
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def loop(agent: Agent) -> None:
+            async with agent.running():
+                begun.set()
+                await asyncio.Event().wait()
+
+        hooks = Hooks(agent_stopped=lambda event: ended.append((event.name, event.status)))
+        async with hosted(hooks=hooks) as (_, agents):
+            worker = await agents.start("worker")
+            await agents.start("viewer")
+            task = asyncio.get_running_loop().create_task(loop(worker))
+            await begun.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(work())
+    assert sorted(ended) == [("viewer", "killed"), ("worker", "killed")]
+
+
+@pytest.mark.rule("06.13")
+def test_no_process_can_act_for_an_agent_of_a_session_in_memory() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker = await agents.start("worker")
+            for who in (worker, agents.observe()):
+                with pytest.raises(BadUsage, match="memory"):
+                    who.environment()
+
+    run(work())
+
+
+@pytest.mark.rule("01.29")
+def test_an_agents_last_sign_of_life_is_its_latest_boundary(host: Host) -> None:
+    async def work() -> None:
+        clock = Time()
+        async with hosted(clock=clock) as (_, agents):
+            worker = await agents.start("worker")
+            clock.now += 60_000
+            worker.drain()
+            assert agents.rows()[0].seen_at == clock.now
+
+    run(work())
+
+
+@pytest.mark.rule("06.15")
+def test_a_veto_is_an_error_of_ours_and_the_run_goes_on() -> None:
+    async def work() -> None:
+        said = iter(["not tested yet"])
+
+        def not_yet(event: LifecycleEvent) -> None:
+            for reason in said:
+                raise Veto(reason)
+
+        async with hosted(hooks=Hooks(task_completed=not_yet)) as (_, agents):
+            worker = await agents.start("worker")
+            reasons: list[str] = []
+            while worker.state == "live":
+                try:
+                    async with worker.running() as its_run:
+                        its_run.result = f"after {len(reasons)} vetoes"
+                except PostroomError as veto:
+                    reasons.append(veto.message)
+            assert reasons == ["not tested yet"]
+            (told,) = entries(agents.main.drain())
+            assert told.task is not None
+            assert told.task.result == "after 1 vetoes"
+
+    run(work())
