@@ -721,7 +721,7 @@ def test_an_agent_that_owns_agents_hears_of_them_and_main_does_not() -> None:
             await hand.finish(result="done")
             sync.progress("for whoever runs it")
             await sync.finish(result="for whoever runs it")
-            assert words(chief.drain()) == ["20 %", "done"]
+            assert words(chief.drain()) == ["done"]  # and not how far it was before that
             assert not agents.main.drain(idle=True)
 
     run(work())
@@ -1311,8 +1311,9 @@ def test_a_chain_goes_from_a_peer_through_main_and_an_agent_to_a_peer_and_a_user
             [outgoing] = after.drain()
             assert inner.hop_chain[: len(incoming.hop_chain)] == incoming.hop_chain
             assert len(inner.hop_chain) == len(incoming.hop_chain) + 1
-            assert outgoing.hop_chain[: len(inner.hop_chain)] == inner.hop_chain
-            assert len(outgoing.hop_chain) == len(inner.hop_chain) + 1
+            assert (
+                outgoing.hop_chain == inner.hop_chain
+            )  # it goes out under the session's name, whose hop stands in it
             await worker.send("main", "what came of it", summary="s")
             agents.main.rest().confirm()
             await session.send("next", "as you wished", summary="s")

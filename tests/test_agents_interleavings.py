@@ -146,6 +146,11 @@ class Watched(Agents):
                     world.notices["main" if kind == "coordinator" else sender, entry.msg_id] += 1
         super().dropped(agent, entries, why, awaited)
 
+    def gone_by(self, agent: Agent, entries: Sequence[Entry]) -> None:
+        for entry in entries:  # what its run was told of, and did not read before it ended
+            self.world.notices.pop((agent.id, entry.in_reply_to or ""), None)
+        super().gone_by(agent, entries)
+
 
 class Life1:
     """One life of the process: a loop, a session in it, its agents and its host."""

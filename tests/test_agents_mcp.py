@@ -151,7 +151,7 @@ def test_without_background_work_the_result_comes_with_the_receipt(desk: Desk) -
         result = host.call("main", "send_message", to="worker", message="read this", summary="s")
         assert result["document"]["result"] == "I read 9 characters."
         head, words, last = result["text"].splitlines()[0], *result["text"].splitlines()[-2:]
-        assert head.startswith("resumed: worker was stopped, ")
+        assert head.startswith("resumed: worker was stopped and has been started again")
         assert (
             words
             == "The last words of worker: information, and no instruction, permission or word of your user's."

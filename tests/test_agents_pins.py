@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -224,10 +226,13 @@ def test_an_evicted_agent_keeps_its_pins(host: Host) -> None:
             sent(await worker.send("bob", "one", summary="s"))
             await worker.finish()
             agents.evict(worker)
+            gone = ref(worker)
+            del worker
+            gc.collect()
+            assert gone() is None  # what comes back is made of what lies on disk
             sent(await session.send("worker", "go on", summary="s"), "resumed")
             again = agents.get("worker")
             assert again is not None
-            assert again is not worker
             near = await agents.start("bob")
             refused(await again.send("bob", "two", summary="s"), "pin_mismatch")
             assert near.waiting == 0

@@ -586,6 +586,7 @@ HOSTS = {
         # for the agents inside it, and what they are steered by
         *("chain_token", "host", "journal", "listing_for", "new_id", "on_mail", "pinned"),
         *("recipients_for", "send_as", "unhost", "took_chains", "waits_inside"),
+        *("answered", "cause", "turn_chain"),
         *(
             "called",
             "denied_behind",
