@@ -187,8 +187,7 @@ class Announcing:
             return refusal("peer_unavailable", name=name)
         # An observer writes by itself too: the guard in front of the list holds it like anybody else (03.57).
         guard = self._guard_of("main") if agent is None else agent.guard
-        repeat = repeat_of(said.text)
-        if reason := guard.judge(observer.id, repeat, (), "", now):
+        if reason := guard.judge(observer.id, repeat_of(said.text), (), "", now, keep=True):
             return refusal(code_of(reason) or "rate_limited", name=name)
         entry = Entry(self.session.new_id(), said.text, observer.origin, at=now, severity=said.severity)
         if agent is None:
@@ -197,8 +196,8 @@ class Announcing:
             taken = agent.pending.append(entry) != "full"
             agent.ring()
         if not taken:
+            guard.forget_repeats()
             return refusal("inbox_full", name=name)
-        guard.kept(observer.id, repeat, now)
         self.tell("message_queued", agent, msg_id=entry.msg_id)
         return Receipt(
             status="queued",

@@ -273,11 +273,7 @@ class Delivering:
         own = self.session.own_token if agent is None else agent.chain_token
         if voice.kind == "main":
             return guard.around(chain, own)
-        repeat = loops.repeat_of(text)
-        reason = guard.judge(voice.origin.identity, repeat, chain, own, now)
-        if reason is None:
-            guard.kept(voice.origin.identity, repeat, now)
-        return reason
+        return guard.judge(voice.origin.identity, loops.repeat_of(text), chain, own, now, keep=True)
 
     def _not_taken(self, agent: Agent | None) -> Refusal:
         """There was no room for what the guard has let pass: it is no repeat when it comes again (03.60)."""

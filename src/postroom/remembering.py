@@ -136,6 +136,8 @@ class Remembering:
         if isinstance(answer, Refusal) or answer.pin is None or not self._transcripts:
             return
         to = str(raw.get("to"))
+        if agent.recorded.get(to) == answer.pin.identity:  # it is a normal form itself, as most names are
+            return
         split = split_ref(to)
         # By its normal form: a ref moves the pin of the name before it, there and back (02.18).
         form = normal_form(to if split is None else split[0] or answer.pin.name)

@@ -194,6 +194,17 @@ def test_only_the_previous_message_is_repeated() -> None:
 
 
 @pytest.mark.rule("03.60")
+def test_what_passes_is_the_previous_one_at_once_where_that_is_known() -> None:
+    guard = Guard(Limits())
+    for text in ("one", "two", "one"):
+        assert guard.judge("peer", text, (), OWN, NOW, keep=True) is None
+    assert guard.judge("peer", "one", (), OWN, NOW + 29_999, keep=True) == "duplicate"
+    assert (
+        guard.judge("peer", "one", (), OWN, NOW + 30_000, keep=True) is None
+    )  # what was dropped was not kept
+
+
+@pytest.mark.rule("03.60")
 def test_a_repeat_that_was_dropped_does_not_make_the_time_longer() -> None:
     guard = Guard(Limits())
     guard.kept("peer", "same", NOW)

@@ -260,7 +260,9 @@ class Guard:
         self._repeat_ms = limits.repeat_seconds * 1000
         self._limits = limits
 
-    def judge(self, key: str, repeat: str, chain: Sequence[str], own: str, now: int) -> Reason | None:
+    def judge(
+        self, key: str, repeat: str, chain: Sequence[str], own: str, now: int, *, keep: bool = False
+    ) -> Reason | None:
         """Judges one message by the order above, and takes its tokens when it passes (03.65).
 
         Args:
@@ -269,6 +271,7 @@ class Guard:
             chain: its hop chain, oldest first, or the one that it goes on with (`Turns.continued`).
             own: this session's own token; empty while it has none.
             now: epoch milliseconds.
+            keep: where it passes it is its sender's previous message at once, as by `kept`.
 
         Returns None when it passes, else why it is dropped.
         """
@@ -284,6 +287,8 @@ class Guard:
             if sender.fill(self._senders.size, time) >= _TOKEN <= total.fill(self._total_size, time):
                 sender.level -= _TOKEN
                 total.level -= _TOKEN
+                if keep:
+                    sender.repeat, sender.kept = repeat, time
                 return None
             reason = "rate-limited"
         sender.dropped[reason] = sender.dropped.get(reason, 0) + 1
