@@ -226,7 +226,7 @@ FRAME_TYPES = frozenset(
         *("teammate_terminated", "mode_set_request", "team_permission_update", "shutdown_response"),
     }
 )
-"""`type` of every team-protocol and lifecycle frame (07.12), and of the public records: never sent as text."""
+"""`type` of every team frame (07.12; the records are `core.frames`') and public record: never sent as text."""
 
 
 def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
@@ -282,7 +282,7 @@ def validate(raw: Mapping[str, object], caller: Caller) -> Draft | Refusal:
             return refusal("summary_missing", problem=misfit("summary", preview))
         if len(preview) > MAX_SUMMARY:
             return refusal("summary_too_long", length=len(preview), limit=MAX_SUMMARY)
-        if not text[0].isalnum() and (what := _frame_in(text)):
+        if not text[0].isalnum() and (what := frame_in(text)):
             return refusal("protocol_frame_in_text", what=what)
     elif isinstance(message, Mapping):
         record = cast("Mapping[str, object]", message)
@@ -437,8 +437,8 @@ def _unwrapped(text: str) -> Iterator[str]:
             yield brace + rest
 
 
-def _frame_in(text: str) -> str:
-    """Says what frame a text is; empty for ordinary text (01.14)."""
+def frame_in(text: str) -> str:
+    """Says what frame a text is, also inside white space or a code fence; empty for ordinary text (01.14)."""
     for bare in _unwrapped(text):
         if not bare.startswith("{"):
             continue
