@@ -589,3 +589,17 @@ def test_a_child_that_forked_behind_our_back_keeps_nothing_either(file_lock: str
     assert free(file_lock)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def test_locks_of_short_life_are_renewed_in_their_own_time(place: Path, file_lock: str) -> None:
+    """Beside one of ten seconds, which is renewed by the same thread."""
+    other = f"{place}/.other.lock"
+    slow, quick = f"{place}/slow.lock", f"{place}/quick.lock"
+    with (
+        held(file_lock, slow, seconds=0, stale_seconds=1000.0),
+        held(other, quick, seconds=0, stale_seconds=STALE) as lock,
+    ):
+        was = os.lstat(quick).st_mtime
+        wait_until(lambda: time.time() > was + 2 * STALE)
+        lock.check()
+        assert os.lstat(quick).st_mtime > was
