@@ -45,6 +45,9 @@ OPENER_SECONDS = 0.25
 OTHERS = 0o077
 """Mode bits that a private folder or file must not have."""
 
+WRITERS = 0o022
+"""Mode bits that a folder must not have which others may look into."""
+
 _MACOS = sys.platform == "darwin"
 _STEP = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0))
 """How each folder on the way is opened: to be looked at and passed through, without the right to list it."""
@@ -81,20 +84,26 @@ def _refuse(path: str, error: OSError) -> NoReturn:
 # ---------------------------------------------------------------------------------------- folders
 
 
-def check_folder(path: str) -> None:
+def check_folder(path: str, *, readable: bool = False) -> None:
     """Checks that a folder is fit for private things (05.6).
 
     It is a real folder of ours, no symlink, closed to group and world; every folder above it is ours or
     root's and cannot be written by others, sticky ones apart. A symlink above it is passed where its owner
     is we or root and what it points to passes as well.
 
+    Args:
+        readable: others may look into it, though not write: another program's folder.
+
     Raises UnfitPath with the reason; a folder that does not exist is unfit.
     """
-    os.close(_walk(path, make=False, parents=False))
+    os.close(_walk(path, make=False, parents=False, readable=readable))
 
 
-def check_own_folder(path: str) -> None:
+def check_own_folder(path: str, *, readable: bool = False) -> None:
     """Checks a folder by itself, where those above it were checked before (05.6).
+
+    Args:
+        readable: as for `check_folder`.
 
     Raises UnfitPath with the reason; FileNotFoundError when nothing lies there.
     """
@@ -106,7 +115,7 @@ def check_own_folder(path: str) -> None:
         return
     if not stat.S_ISDIR(found.st_mode):
         raise UnfitPath(path, _REASONS[errno.ELOOP if stat.S_ISLNK(found.st_mode) else errno.ENOTDIR])
-    _judge_own(path, found, os.geteuid())
+    _judge_own(path, found, os.geteuid(), readable)
 
 
 def private_folder(path: str, *, parents: bool = True) -> None:
@@ -120,7 +129,7 @@ def private_folder(path: str, *, parents: bool = True) -> None:
     os.close(_walk(path, make=True, parents=parents))
 
 
-def _walk(path: str, *, make: bool, parents: bool) -> int:
+def _walk(path: str, *, make: bool, parents: bool, readable: bool = False) -> int:
     """Goes down to a folder, judging each step; returns a descriptor of it."""
     parts = _parts(path)
     user = _user(path)
@@ -150,7 +159,7 @@ def _walk(path: str, *, make: bool, parents: bool) -> int:
             here = found
             if ahead:
                 _judge_above(place, os.fstat(here), user)
-        _judge_own(place, os.fstat(here), user)
+        _judge_own(place, os.fstat(here), user, readable)
     except BaseException:
         os.close(here)
         raise
@@ -243,14 +252,21 @@ def _judge_above(place: str, found: os.stat_result, user: int) -> None:
         )
 
 
-def _judge_own(place: str, found: os.stat_result, user: int) -> None:
+def _judge_own(place: str, found: os.stat_result, user: int, readable: bool) -> None:
     """Judges the folder itself (05.6)."""
     _judge_owner(place, found, (user,))
-    if found.st_mode & OTHERS:
+    mode = f"(mode {stat.S_IMODE(found.st_mode):04o})"
+    if found.st_mode & OTHERS and not readable:
         raise UnfitPath(
             place,
-            f"others have access to it (mode {stat.S_IMODE(found.st_mode):04o})",
+            f"others have access to it {mode}",
             f"Run `chmod 700 {place}`, or choose another folder.",
+        )
+    if found.st_mode & WRITERS:
+        raise UnfitPath(
+            place,
+            f"others may write in it {mode}",
+            f"Run `chmod go-w {place}`, or choose another folder.",
         )
 
 
@@ -342,7 +358,14 @@ def read_private(path: str, limit: int, *, readable: bool = False) -> bytes:
     return data
 
 
-def write_atomic(path: str, data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
+def write_atomic(
+    path: str,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    sync: bool = True,
+    before: Callable[[], None] | None = None,
+) -> None:
     """Writes a whole file so that a reader sees the old one or the new one (05.29).
 
     A temporary file in the same folder, new and no symlink, every write checked, synced, renamed, and the
@@ -351,14 +374,15 @@ def write_atomic(path: str, data: bytes, *, mode: int = 0o600, sync: bool = True
     Args:
         path: where it shall lie; its folder was checked before.
         sync: False where losing it with the machine's power does no harm.
+        before: called when all is written and synced, just before the rename; what it raises stops that.
 
-    Raises StoreFailed where it could not be written; what was there stays.
+    Raises StoreFailed where it could not be written, and what `before` raises; what was there stays.
     """
     folder, name = os.path.split(path)
     try:
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            _write_at(at, name, data, mode, sync)
+            _write_at(at, name, data, mode, sync, before)
         finally:
             os.close(at)
     except OSError as error:
@@ -375,7 +399,9 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".postroom-") and name.endswith(".tmp")
 
 
-def _write_at(at: int, name: str, data: bytes, mode: int, sync: bool) -> None:
+def _write_at(
+    at: int, name: str, data: bytes, mode: int, sync: bool, before: Callable[[], None] | None
+) -> None:
     temporary = temporary_name()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o600, dir_fd=at)
@@ -387,6 +413,8 @@ def _write_at(at: int, name: str, data: bytes, mode: int, sync: bool) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
+        if before is not None:
+            before()
         os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
     except BaseException:
         try:
