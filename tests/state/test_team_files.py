@@ -587,3 +587,231 @@ def test_what_a_crash_left_of_a_removal_goes_with_the_next_one(own: TeamFiles, t
     assert own.remove() is True
     assert os.listdir(teams) == [".postroom-2-0000.tmp"]
     assert teams.parent.exists()
+
+
+@pytest.mark.rule("07.22")
+def test_a_removal_that_cannot_be_done_is_told(own: TeamFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.change(joining("worker"))
+
+    def fails(*paths: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fails)
+        with pytest.raises(StoreFailed, match="could not be removed"):
+            own.remove()
+    assert names(own.read()) == ["team-lead", "worker"]
+    assert own.remove() is True
+
+
+@pytest.mark.rule("07.3", "07.22")
+def test_a_removal_in_whose_time_the_lock_was_lost_begins_anew(
+    shared: TeamFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.change(joining("worker"))
+    read = shared._read  # pyright: ignore[reportPrivateUsage]
+    times: list[int] = []
+
+    def broken(most: int) -> None:
+        def look() -> object:
+            times.append(len(times))
+            if len(times) <= most:
+                os.rmdir(f"{shared.path}.lock")
+            return read()
+
+        monkeypatch.setattr(shared, "_read", look)
+
+    broken(TRIES)
+    with pytest.raises(StoreFailed, match="nothing was removed"):
+        shared.remove()
+    assert len(times) == TRIES
+    times.clear()
+    broken(1)
+    assert shared.remove() is True
+    assert len(times) == 2
+
+
+@pytest.mark.rule("07.22")
+def test_a_folder_that_another_removes_first_is_no_failure(
+    own: TeamFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.change(joining("worker"))
+
+    def turn() -> object:
+        shutil.rmtree(own.teams_folder)
+        raise NotLocked(own.path, "its folder is gone")
+
+    monkeypatch.setattr(own, "_turn", turn)
+    assert own.remove() is False
+
+
+def test_a_folder_of_teams_that_goes_with_the_removal_is_no_failure(
+    own: TeamFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.change(joining("worker"))
+    monkeypatch.setattr(own, "_move_aside", lambda: shutil.rmtree(own.teams_folder))
+    assert own.remove() is True
+
+
+# ── many at once, and ends that nobody planned ───────────────────────────────────────────────────
+
+JOINER = f"""
+import sys
+from postroom.core.team import Member, founded, joined
+from postroom.state.team_files import TeamFiles
+folder, shared, word, count = sys.argv[1], sys.argv[2] == "shared", sys.argv[3], int(sys.argv[4])
+files = TeamFiles(folder, {NAME!r}, shared=shared, seconds={SECONDS})
+def step(team):
+    team = team or founded({NAME!r}, 1, lead_session_id={SESSION!r})
+    return joined(team, Member(name=word), 2).team
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(count):
+    files.change(step)
+    print(number, flush=True)
+"""
+
+
+def joiner(files: TeamFiles, word: str, count: int) -> subprocess.Popen[bytes]:
+    """A process that joins again and again, once it is told to."""
+    words = [
+        sys.executable,
+        "-c",
+        JOINER,
+        files.teams_folder,
+        "shared" if files.shared else "own",
+        word,
+        str(count),
+    ]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def told(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+
+
+@pytest.fixture
+def ended() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that have ended after the test, however that ends."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+@pytest.mark.rule("07.22")
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_everybody_who_joins_at_once_is_in_and_called_differently(
+    kind: str, request: pytest.FixtureRequest, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """Real processes, from a team that is not there yet, all with the same name."""
+    files: TeamFiles = request.getfixturevalue(kind)
+    ended += [joiner(files, "worker", 4) for _ in range(4)]
+    for process in ended:
+        told(process)
+    for process in ended:
+        assert process.wait(SECONDS) == 0
+    wanted = ["team-lead", "worker", *(f"worker-{number}" for number in range(2, 17))]
+    assert names(files.read()) == wanted
+
+
+@pytest.mark.rule("07.3", "07.22")
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_a_process_that_is_killed_in_the_middle_costs_nobody_anything(
+    kind: str, request: pytest.FixtureRequest, ended: list[subprocess.Popen[bytes]]
+) -> None:
+    """Everything that was said to be done is in the file, at every moment a whole one; nobody waits for the dead."""
+    files: TeamFiles = request.getfixturevalue(kind)
+    files.change(joining("steady"))
+    done = 0
+    for turn in range(6):
+        process = joiner(files, "victim", 1_000)
+        ended.append(process)
+        told(process)
+        assert process.stdout is not None
+        for _ in range(turn + 1):
+            assert process.stdout.readline()
+            done += 1
+        process.send_signal(signal.SIGKILL)
+        process.wait(SECONDS)
+        done += len(process.stdout.read().splitlines())
+        with contextlib.suppress(FileNotFoundError):
+            # Other programs would wait ten seconds for it; so would we.
+            os.utime(f"{files.path}.lock", (0, 0))
+        team = files.change(joining("steady"))
+        assert team == files.read()
+        victims = [name for name in names(team) if name.startswith("victim")]
+        assert done <= len(victims) <= done + turn + 1
+        assert names(team)[-1] == f"steady-{turn + 2}"
+
+
+@pytest.mark.rule("07.22")
+def test_who_waited_while_the_team_was_removed_finds_none(
+    own: TeamFiles, ended: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A joiner waits for its turn in a folder that is removed: it joins a new team, not a folder without a name."""
+    own.change(joining("first"))
+    process = joiner(own, "second", 1)
+    ended.append(process)
+    move = own._move_aside  # pyright: ignore[reportPrivateUsage]
+
+    def waited_for() -> None:
+        told(process)
+        at = time.monotonic() + SECONDS
+        while not any(os.path.samefile(fd, f"{own.folder}/.config.lock") for fd in _open_in(process)):
+            assert time.monotonic() < at
+        move()
+
+    monkeypatch.setattr(own, "_move_aside", waited_for)
+    assert own.remove() is True
+    assert process.wait(SECONDS) == 0
+    assert names(own.read()) == ["team-lead", "second"]
+    assert os.listdir(own.teams_folder) == [folder_of(NAME)]
+
+
+def _open_in(process: subprocess.Popen[bytes]) -> list[str]:
+    folder = f"/proc/{process.pid}/fd"
+    found: list[str] = []
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{folder}/{name}").endswith(".config.lock"):
+                found.append(f"{folder}/{name}")
+    return found
+
+
+@needs_root
+@pytest.mark.rule("07.22")
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_full_disk_changes_nothing_and_is_told(tmp_path: Path, is_shared: bool) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(disk)], check=True)
+    try:
+        files = TeamFiles(f"{disk}/teams", NAME, shared=is_shared)
+        files.change(joining("worker", prompt="x" * 5_000))
+        before = Path(files.path).read_bytes()
+        filler = disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4_096)
+        with pytest.raises((StoreFailed, NotLocked)):
+            files.change(joining("another"))
+        assert Path(files.path).read_bytes() == before
+        assert sorted(os.listdir(files.folder)) == [".config.lock", "config.json"]
+        other = TeamFiles(f"{disk}/teams", "other", shared=is_shared)
+        with contextlib.suppress(OSError):
+            for number in range(10_000):  # no room for one more name either
+                (disk / f"f{number}").touch()
+        with pytest.raises((StoreFailed, NotLocked, UnfitPath)):
+            other.change(lambda team: founded("other", 1, lead_session_id=SESSION))
+        filler.unlink()
+        assert names(files.change(joining("another"))) == ["team-lead", "worker", "another"]
+        assert files.remove() is True
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
