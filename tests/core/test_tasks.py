@@ -542,3 +542,89 @@ def test_every_refusal_has_its_sentence() -> None:
 
 
 # ── all of it together ───────────────────────────────────────────────────────────────────────────
+
+
+class Lists(RuleBasedStateMachine):
+    """A list under any steps, some of whose second writes never happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.board = Board()
+        self.last = 0
+        self.edges: set[tuple[str, str]] = set()
+
+    number = st.integers(1, 8).map(str)
+
+    def step(self, task_id: str, now: Task | None, killed: bool) -> None:
+        self.board = replaced(self.board, task_id, now)
+        if not killed:
+            self.board = after_mending(self.board)
+            assert mended(self.board) == ()
+
+    @rule(blocks=st.sets(number, max_size=2), waits=st.sets(number, max_size=2), killed=st.booleans())
+    def make(self, blocks: set[str], waits: set[str], killed: bool) -> None:
+        self.last += 1
+        draft = draft_with(add_blocks=tuple(blocks), add_blocked_by=tuple(waits))
+        answer = create(self.board, str(self.last), draft)
+        if isinstance(answer, Created):
+            self.edges |= {(answer.task.id, other) for other in blocks}
+            self.edges |= {(other, answer.task.id) for other in waits}
+            self.step(answer.task.id, answer.task, killed)
+
+    @rule(
+        task_id=number,
+        blocks=st.sets(number, max_size=1),
+        status=st.sampled_from([None, *STATUSES]),
+        killed=st.booleans(),
+    )
+    def change(self, task_id: str, blocks: set[str], status: TaskStatus | None, killed: bool) -> None:
+        waiting = open_blockers(self.board)
+        answer = update(self.board, task_id, Change(add_blocks=tuple(blocks), status=status))
+        if isinstance(answer, Updated):
+            self.edges |= {(task_id, other) for other in blocks}
+            self.step(task_id, answer.task, killed)
+            now = open_blockers(self.board)
+            assert all(waiting[each] and not now[each] for each in answer.unblocked)
+
+    @rule(task_id=number, killed=st.booleans())
+    def delete(self, task_id: str, killed: bool) -> None:
+        answer = update(self.board, task_id, Change(status="deleted"))
+        if isinstance(answer, Updated):
+            self.edges = {edge for edge in self.edges if task_id not in edge}
+            self.step(task_id, None, killed)
+
+    @rule(who=st.sampled_from(["ann", "bob"]))
+    def take(self, who: str) -> None:
+        free = next_claimable(self.board)
+        if free is not None:
+            answer = claim(self.board, free.id, who, one_at_a_time=False)
+            assert isinstance(answer, Claimed)
+            self.step(free.id, answer.task, killed=True)
+
+    @invariant()
+    def an_edge_counts_from_its_first_write_until_an_end_of_it_goes(self) -> None:
+        tasks = self.board.tasks
+        meant = {
+            each: tuple(
+                sorted(
+                    (one for one, other in self.edges if other == each and tasks[one].status != "completed"),
+                    key=int,
+                )
+            )
+            for each in tasks
+        }
+        assert open_blockers(self.board) == meant
+
+    @invariant()
+    def nothing_waits_for_itself(self) -> None:
+        left = set(self.board.tasks)
+        while free := {each for each in left if not any((one, each) in self.edges for one in left)}:
+            left -= free
+        assert not left
+
+
+@pytest.mark.rule("07.23")
+def test_whatever_is_done_and_wherever_it_is_killed_edges_hold_and_no_circle_comes() -> None:
+    run_state_machine_as_test(
+        Lists, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+    )
