@@ -594,3 +594,198 @@ def test_a_neighbours_lock_that_is_left_over_is_broken(neighbours: TaskList) -> 
         os.mkdir(f"{neighbours.folder}/{name}")
         os.utime(f"{neighbours.folder}/{name}", (1, 1))
     assert isinstance(neighbours.claim("1", "ann"), Claimed)
+
+
+@pytest.mark.rule("07.23")
+def test_making_a_task_waits_for_the_lock_of_the_list_alone(neighbours: TaskList) -> None:
+    os.mkdir(f"{neighbours.folder}/1.json.lock")
+    assert made(neighbours).id == "3"
+    # The other side of an edge is left to a later step; it counts already.
+    four = made(neighbours, add_blocks=("1",))
+    assert raw(neighbours, "1")["blockedBy"] == []
+    assert rules.open_blockers(neighbours.read())["1"] == (four.id,)
+    assert neighbours.repair() == ("Task 1 named its neighbours on one side alone; it still does.",)
+    os.rmdir(f"{neighbours.folder}/1.json.lock")
+    made(neighbours)
+    assert raw(neighbours, "1")["blockedBy"] == [four.id]
+    os.mkdir(f"{neighbours.folder}/.lock.lock")
+    with pytest.raises(StoreFailed):
+        made(neighbours)
+
+
+@pytest.mark.rule("07.9", "07.23")
+def test_a_task_that_a_neighbour_takes_in_between_is_left_to_it(
+    neighbours: TaskList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(neighbours, "3.json", neighbours_task("3"), 0o644)
+    seen = 0
+    choose = rules.next_claimable
+
+    def taken_at_once(board: Board) -> Task | None:
+        nonlocal seen
+        seen += 1
+        chosen = choose(board)
+        if seen == 2:  # under the list's lock, before the task's
+            put(neighbours, "1.json", neighbours_task("1", owner="bob"), 0o644)
+        return chosen
+
+    monkeypatch.setattr(rules, "next_claimable", taken_at_once)
+    answer = neighbours.claim_next("ann")
+    assert isinstance(answer, Claimed)
+    assert answer.task.id == "3"
+    assert raw(neighbours, "1")["owner"] == "bob"
+
+
+@pytest.mark.rule("07.9", "07.23")
+def test_a_task_that_seems_free_again_and_again_is_not_tried_for_ever(
+    neighbours: TaskList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = Task(id="1", subject="s")
+    put(neighbours, "1.json", neighbours_task("1", owner="bob"), 0o644)
+    monkeypatch.setattr(rules, "next_claimable", lambda _board: stuck)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    refused(neighbours.claim_next("ann"), "already_claimed")
+
+
+@pytest.mark.rule("07.23")
+def test_a_file_that_a_neighbour_is_just_writing_is_looked_at_again(
+    neighbours: TaskList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(neighbours, "1.json", b"", 0o644)
+    waited: list[float] = []
+
+    def written_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        put(neighbours, "1.json", neighbours_task("1", owner="bob"), 0o644)
+
+    monkeypatch.setattr(tasklist.time, "sleep", written_meanwhile)
+    assert neighbours.read().tasks["1"].owner == "bob"
+    assert waited == [tasklist.SECOND_LOOK_SECONDS]
+    # One that has been so for long is not waited for, and neither is one that goes in between.
+    os.utime(put(neighbours, "1.json", b"", 0o644), (1, 1))
+    assert neighbours.read().unreadable == {"1": "it is empty"}
+    assert len(waited) == 1
+
+
+@pytest.mark.rule("07.23")
+def test_an_own_file_is_never_half_written_and_not_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = opened(folder)
+    made(tasks)
+    put(tasks, "1.json", b"")
+    monkeypatch.setattr(tasklist.time, "sleep", lambda _: pytest.fail("it waited"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert tasks.read().unreadable == {"1": "it is empty"}
+
+
+# ── locks that are lost ──────────────────────────────────────────────────────────────────────────
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The locks of so many looks are lost."""
+    check = Held.check
+    left = times
+
+    def lost(self: Held) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise LockLost(self.file_lock)
+        check(self)
+
+    monkeypatch.setattr(Held, "check", lost)
+
+
+@pytest.mark.rule("07.23")
+@KINDS
+def test_a_step_whose_lock_is_lost_starts_over(
+    folder: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = opened(folder, shared=shared)
+    with monkeypatch.context() as patch:
+        losing(patch, 2)
+        assert made(tasks).id == "1"
+    with monkeypatch.context() as patch:
+        losing(patch, 2)
+        assert isinstance(tasks.claim_next("ann"), Claimed)
+    with monkeypatch.context() as patch:
+        losing(patch, 2)
+        answer = tasks.update("1", Change(status="completed", owner="bob"), by="lead")
+        assert isinstance(answer, Updated)
+        assert (answer.assigned, raw(tasks, "1")["owner"]) == ("bob", "bob")
+    with monkeypatch.context() as patch:
+        losing(patch, 2)
+        assert isinstance(tasks.delete("1"), Updated)
+
+
+@pytest.mark.rule("07.23")
+@KINDS
+def test_a_lock_that_is_lost_each_time_changes_nothing(
+    folder: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = opened(folder, shared=shared)
+    made(tasks)
+    before = {name: Path(tasks.folder, name).read_bytes() for name in there(tasks)}
+    losing(monkeypatch, 10**6)
+    for step in steps(tasks)[1:-1]:
+        with pytest.raises(StoreFailed, match="again and again"):
+            step()
+    after = {name: Path(tasks.folder, name).read_bytes() for name in there(tasks) if name != ".tasks.lock"}
+    assert after == before
+
+
+@pytest.mark.rule("07.23")
+def test_a_lock_that_is_lost_after_the_step_leaves_the_other_side_to_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step counts, is answered once, and is not done again."""
+    tasks = opened(folder)
+    made(tasks)
+    made(tasks)
+    with monkeypatch.context() as patch:
+        looks = iter([None])
+        check = Held.check
+
+        def lost(self: Held) -> None:
+            if next(looks, "over") == "over":
+                raise LockLost(self.file_lock)
+            check(self)
+
+        patch.setattr(Held, "check", lost)
+        assert isinstance(tasks.update("1", Change(add_blocks=("2",))), Updated)
+    assert (raw(tasks, "1")["blocks"], raw(tasks, "2")["blockedBy"]) == (["2"], [])
+    made(tasks)
+    assert raw(tasks, "2")["blockedBy"] == ["1"]
+
+
+@pytest.mark.rule("07.23")
+def test_a_file_that_somebody_makes_without_the_lock_is_not_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = opened(folder, shared=True)
+    made(tasks)
+    check = Held.check
+    looks = 0
+
+    def meanwhile(self: Held) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:  # the mark is about to be written
+            put(tasks, "2.json", neighbours_task("2", subject="another's"))
+        check(self)
+
+    monkeypatch.setattr(Held, "check", meanwhile)
+    assert made(tasks).id == "3"
+    assert raw(tasks, "2")["subject"] == "another's"
+
+
+@pytest.mark.rule("07.23")
+@KINDS
+def test_a_lock_that_another_process_keeps_is_told(folder: Path, shared: bool) -> None:
+    tasks = opened(folder, shared=shared, seconds=0.0)
+    made(tasks)
+    with held(f"{tasks.folder}/.lock", seconds=0.0):
+        for step in steps(tasks)[1:]:
+            with pytest.raises(StoreFailed, match="another process holds it"):
+                step()
+        assert list(tasks.read().tasks) == ["1"]
+    assert locks.STALE_SECONDS == 10.0
