@@ -589,3 +589,160 @@ def test_a_thing_that_is_no_file_waits_for_nobody(box: Mailbox, kind: str) -> No
         box.snapshot()
     with pytest.raises(MailboxWriteFailed):
         box.append(entry())
+
+
+def test_a_quarantine_that_is_a_symlink_is_not_followed(home: Path, box: Mailbox) -> None:
+    precious = home / "precious"
+    precious.write_text("kept")
+    put(box, b"[5]")
+    os.symlink(precious, f"{box.path}.quarantine")
+    found = box.snapshot()
+    assert "symlink" in found.problem
+    assert len(found.quarantined) == 1
+    assert precious.read_text() == "kept"
+    assert Path(box.path).read_bytes() == b"[5]"
+
+
+def test_a_folder_in_the_place_of_the_teams_is_said(home: Path) -> None:
+    (home / "file").write_text("")
+    box = Mailbox(f"{home}/file/inboxes", "ann", shared=True)
+    with pytest.raises(UnfitPath):
+        box.snapshot()
+    with pytest.raises(MailboxWriteFailed):
+        box.append(entry())
+
+
+@KINDS
+def test_mail_to_a_team_that_is_gone_is_not_sent_and_makes_no_folder(inboxes: Path, shared: bool) -> None:
+    """Before the first look, and after a mailbox was used."""
+    box = Mailbox(str(inboxes), "ann", shared=shared)
+    box.append(entry())
+    for path in sorted(inboxes.parent.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    inboxes.parent.rmdir()
+    for each in (box, Mailbox(str(inboxes), "ann", shared=shared)):
+        with pytest.raises(MailboxWriteFailed, match=r"gone|does not exist"):
+            each.append(entry())
+        with pytest.raises(MailboxWriteFailed, match=r"gone|does not exist"):
+            each.remove(["0:id:m"])
+        assert each.snapshot() == module.Snapshot()
+    assert not inboxes.parent.exists()
+
+
+@KINDS
+def test_a_folder_that_goes_while_it_is_written_to_is_said(
+    inboxes: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    box = Mailbox(str(inboxes), "ann", shared=shared, seconds=1.0)
+    box.append(entry())
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        real(fd)
+        if inboxes.exists():
+            inboxes.rename(inboxes.parent / "gone")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(MailboxWriteFailed, match="gone"):
+        box.append(entry("lost?"))
+    assert b"lost?" not in (inboxes.parent / "gone" / "ann.json").read_bytes()
+
+
+# ── what is left over ────────────────────────────────────────────────────────────────────────────
+
+
+def test_repairing_removes_what_killed_writers_left_and_keeps_what_could_not_be_delivered(
+    inboxes: Path,
+) -> None:
+    box = Mailbox(str(inboxes), "ann", shared=True, stale_seconds=1.0)
+    put(box, b"[5]")
+    box.snapshot()
+    put(box, b"[")
+    copy = box.snapshot().copy
+    os.mkdir(box.directory_lock)
+    os.utime(box.directory_lock, (1, 1))
+    os.mkdir(f"{box.directory_lock}.broken-00")
+    (inboxes / f".postroom-{os.getpid()}-aa.tmp").write_text("mine")
+    (inboxes / ".postroom-999999999-bb.tmp").write_text("dead")
+    (inboxes / f".postroom-{os.getpid()}-cc.tmp").write_text("old")
+    os.utime(inboxes / f".postroom-{os.getpid()}-cc.tmp", (1, 1))
+    (inboxes / "ann.json.unknown").write_text("")
+    (inboxes / "bob.json.quarantine").write_text("")
+    found = {each.name: each for each in box.repair()}
+    assert found == {
+        ".postroom-999999999-bb.tmp": Leftover(
+            kind="temporary", name=".postroom-999999999-bb.tmp", size=4, removed=True
+        ),
+        f".postroom-{os.getpid()}-cc.tmp": Leftover(
+            kind="temporary", name=f".postroom-{os.getpid()}-cc.tmp", size=3, removed=True
+        ),
+        copy: Leftover(kind="damaged", name=copy, size=1, removed=False),
+        "ann.json.lock": Leftover(kind="lock", name="ann.json.lock", size=0, removed=True),
+        "ann.json.lock.broken-00": Leftover(
+            kind="aside", name="ann.json.lock.broken-00", size=0, removed=True
+        ),
+        "ann.json.quarantine": Leftover(
+            kind="quarantine",
+            name="ann.json.quarantine",
+            size=os.path.getsize(inboxes / "ann.json.quarantine"),
+            removed=False,
+        ),
+    }
+    assert sorted(os.listdir(inboxes)) == sorted(
+        [
+            ".ann.lock",
+            f".postroom-{os.getpid()}-aa.tmp",
+            "ann.json",
+            "ann.json.quarantine",
+            "ann.json.unknown",
+            "bob.json.quarantine",
+            copy,
+        ]
+    )
+
+
+def test_repairing_leaves_a_lock_that_is_held(inboxes: Path) -> None:
+    box = Mailbox(str(inboxes), "ann", shared=True)
+    box.append(entry())
+    with locks.held(box.file_lock, box.directory_lock, seconds=0):
+        assert box.repair() == ()
+        assert os.path.isdir(box.directory_lock)
+
+
+def test_repairing_says_when_a_lock_cannot_be_broken(inboxes: Path) -> None:
+    box = Mailbox(str(inboxes), "ann", shared=True, seconds=0.0)
+    box.append(entry())
+    os.mkdir(box.directory_lock)
+    os.utime(box.directory_lock, (1, 1))
+    with locks.held(box.file_lock, seconds=0):
+        assert box.repair() == (Leftover(kind="lock", name="ann.json.lock", size=0, removed=False),)
+
+
+# ── on an event loop ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("11.6", "11.19")
+def test_entries_are_added_in_the_order_of_the_calls_and_the_loop_goes_on(box: Mailbox) -> None:
+    async def work() -> None:
+        await asyncio.gather(*(box.post(entry(str(number))) for number in range(20)))
+        found = await box.look()
+        assert [each.text for each in found.entries] == [str(number) for number in range(20)]
+        assert await box.drop([item.key for item in found.items]) == 20
+        with locks.held(box.file_lock, seconds=0):
+            waiting = asyncio.create_task(box.post(entry("later")))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+        await waiting
+        assert texts(box) == ["later"]
+        box.close()
+        box.close()
+        await box.post(entry("after"))
+        box.close()
+
+    asyncio.run(work())
+
+
+def test_what_a_mailbox_holds_is_not_in_its_repr(box: Mailbox) -> None:
+    assert repr(box) == "<Mailbox ann>"
+    assert repr(Mailbox(box.folder, "ann", shared=True)) == "<Mailbox ann shared>"
