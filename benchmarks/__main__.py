@@ -13,7 +13,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import commands, durable, inprocess, inside, report, rest, roster, sockets, tooling
+from benchmarks import (
+    commands,
+    durable,
+    inprocess,
+    inside,
+    mailbox_file,
+    report,
+    rest,
+    roster,
+    sockets,
+    tooling,
+)
 from benchmarks.harness import Bench, Group, Measured, measured
 
 if TYPE_CHECKING:
@@ -28,6 +39,9 @@ ROWS: dict[str, tuple[str, Callable[[Bench], Generator[Group]]]] = {
     "5": ("socket, kept connection", sockets.kept_connection),
     "6": ("socket, 256 in flight", sockets.in_flight),
     "7": ("durable accept", durable.accept),
+    "8": ("mailbox, one writer", mailbox_file.appending),
+    "8b": ("mailbox, eight writers", mailbox_file.together),
+    "8c": ("mailbox, append to received", mailbox_file.receiving),
     "11": ("a command handed over", commands.handed_over),
     "11c": ("list, inbox, --help", commands.others),
     "12": ("the tools over MCP", tooling.over_mcp),
