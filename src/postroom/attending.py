@@ -116,6 +116,10 @@ class Attending:
         self.doing("idle")
         self._rested()
         self.reported()  # a door that wakes may be the right one now
+        self.turn_over(words)
+
+    def turn_over(self, words: str) -> None:
+        """A turn has ended, with these last words: whoever takes part in something with this session hears it."""
 
     def reported(self) -> None:
         """The client said something after which its doors may be others: whoever rings them looks again."""

@@ -6,7 +6,9 @@ nothing of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, cast
 
 from postroom.core.listing import DEFAULT_ROWS, Listing, listing
 from postroom.errors import BadUsage
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
     from postroom.commits import Bell, Commits
     from postroom.core import contract, loops
     from postroom.core.index import Resolved
-    from postroom.core.message import Pin, Receipt, Refusal
+    from postroom.core.message import Message, Pin, Receipt, Refusal
     from postroom.core.transcript import Rebuilt
     from postroom.directory import Directory
     from postroom.origins import Origins
     from postroom.sending import Sending
     from postroom.state.keeping import Store
-    from postroom.voice import Inside, Voice
+    from postroom.teaming import Teaming
+    from postroom.voice import Inside, Teammates, Voice
 
 NO_HOST = "This session hosts no agents."
 HOST_FIRST = "Make an `Agents` of it first."
@@ -57,6 +60,7 @@ class Hosting:
 
         def _check_open(self) -> None: ...
 
+    _telling_lead: set[asyncio.Task[None]]
     folder: str | None = None
     identity: Mapping[str, str] = {}
 
@@ -112,6 +116,53 @@ class Hosting:
             self.id,
             keeps=keeps,
         )
+
+    # ── in a team ────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def team(self) -> Teaming | None:
+        """This session's place in a team; None where it takes part in none (chapter 07)."""
+        seat = cast("Teaming | None", self._sending.team)
+        return seat if seat is not None and seat.team is not None else None
+
+    def seat(self, seat: Teammates | None) -> None:
+        """Takes a place in a team, or gives it up with None."""
+        self._sending.team = seat
+
+    def turn_over(self, words: str) -> None:
+        """A turn has ended: a teammate tells its lead (07.20)."""
+        if self._sending.team is not None:
+            telling = asyncio.get_running_loop().create_task(self._sending.team.turn_ended(words))
+            self._telling_lead.add(telling)
+            telling.add_done_callback(self._telling_lead.discard)
+
+    def take_in(self, messages: Sequence[Message]) -> None:
+        """Keeps what a mailbox brought, each once (07.5, 11.5); it is on disk when this returns.
+
+        Raises StoreFailed, with nothing taken, and SessionClosed.
+        """
+        self._check_open()
+        new: list[Message] = []
+        with self._commits.at_once():
+            for message in messages:
+                if self.store.settled(message.origin.identity, message.msg_id) is None:
+                    body = sha256(message.text.encode(errors="replace")).hexdigest()
+                    self.store.add(message, body=body, rung="team")
+                    new.append(message)
+        for message in new:
+            if self._sending.inside is not None:
+                self._sending.inside.came(message)
+        self._bell.ring()
+
+    def sending_to(self, msg_id: str, identity: str, name: str) -> None:
+        """Journals that a message is about to leave to a teammate (11.2)."""
+        with self._commits.noting():
+            self.store.sending(msg_id, identity, name, self._clock())
+
+    def went(self, msg_id: str, state: str, detail: str) -> None:
+        """Journals what became of it."""
+        with self._commits.noting():
+            self.store.outcome(msg_id, state, self._clock(), detail)
 
     @property
     def own_token(self) -> str:
@@ -205,8 +256,9 @@ class Hosting:
         """The same for somebody inside the session: `own` is whose row comes first."""
         found = self.directory.rows()
         agents = () if self._sending.inside is None else self._sending.inside.rows()
+        mates = () if self._sending.team is None else self._sending.team.rows()
         return listing(
-            (*found.rows, *agents),
+            (*found.rows, *agents, *mates),
             own=own,
             text=text,
             kind=kind,

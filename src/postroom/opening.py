@@ -20,6 +20,7 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from postroom import __version__, transports
@@ -58,6 +59,9 @@ __all__ = ["Gathering", "open_in_memory", "open_session"]
 FEATURES = ("notify_idle", "postroom_ack", "postroom_chain")
 """What this version announces: it says when it is idle (05.31), acknowledges (05.22), and sends chains on (03.66)."""
 
+
+TEAM_SECONDS = 1.0
+"""How often a session looks whether there are teams here: the most that one at rest may wake up (12.21)."""
 
 MAX_LOG = 1_048_576
 """Bytes of a session's log; what is longer becomes the old one (05.4)."""
@@ -277,11 +281,30 @@ async def opened_session(
         with contextlib.suppress(PostroomError, OSError):
             roster.expire(epoch_ms())
         await stack.enter_async_context(announced(session))
+        await stack.enter_async_context(_in_teams(session, state))
         if handle_signals:
             stack.enter_context(_left_at_sigterm(session, socket_path))
         yield opened
     if opened.forget:
         roster.forget(session_id)
+
+
+@contextlib.asynccontextmanager
+async def _in_teams(session: Session, state: str) -> AsyncGenerator[None]:
+    """Around a session that may be in a team (07.21). Where nobody here ever was in one, nothing of teams is loaded."""
+
+    async def attending() -> None:
+        while not os.path.isdir(f"{state}/teams"):
+            await asyncio.sleep(TEAM_SECONDS)
+        await import_module("postroom.joining").attend(session, state)
+
+    task = asyncio.get_running_loop().create_task(attending())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def _apply(session: Session, crossing: Crossing, config: Config) -> None:

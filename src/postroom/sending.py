@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from postroom.standing import Standing
     from postroom.state.keeping import Store
     from postroom.transport import Outcome, Transport
-    from postroom.voice import Inside, Voice
+    from postroom.voice import Inside, Teammates, Voice
 
 REMEMBERED = 256
 """Messages whose address is remembered, so that whoever was found there may say that they are for somebody else."""
@@ -91,7 +91,8 @@ class Sending:
         self._token = ""
         self.main = main
         self.inside: Inside | None = None
-        self._callers: dict[tuple[str, bool], contract.Caller] = {}
+        self.team: Teammates | None = None
+        self._callers: dict[tuple[str, bool, bool], contract.Caller] = {}
 
     @property
     def token(self) -> str:
@@ -111,12 +112,15 @@ class Sending:
 
     def _caller(self, voice: Voice) -> contract.Caller:
         """Who calls, as the tools' rules ask for it."""
-        kind = voice.kind, voice.background
+        team = self.team
+        # A teammate that is an agent of this process may send what a teammate may (01.16).
+        speaks = "main" if team is not None and voice.origin.identity in team.enlisted else voice.kind
+        kind = speaks, voice.background, team is not None and team.active
         caller = self._callers.get(kind)
         if caller is None:
             denied = self._standing.settings.denied
             caller = self._callers[kind] = contract.Caller(
-                kind=voice.kind, background=voice.background, denied=denied
+                kind=kind[0], background=kind[1], team=kind[2], denied=denied
             )
         return caller
 
@@ -129,10 +133,19 @@ class Sending:
             return draft
         found = voice.recipients.chosen(draft, msg_id, name)
         if isinstance(found, Refusal):
-            return found
+            return self._gone(draft.to) or found if found.code == "not_found" else found
         target = found.candidate
+        # Where somebody of exactly this name has left, whoever is called nearly so is not meant.
+        if target.kind == "teammate" and target.name != draft.to and (gone := self._gone(draft.to)):
+            return gone
+        team = self.team
+        inside = team is not None and draft.record is not None and target.identity in team.enlisted
+        if draft.record is not None and target.kind != "teammate" and not inside:
+            return contract.refusal("structured_needs_teammate", name=target.name)
         if draft.notify_when_idle and (reason := self._unheard(target, voice)):
             return contract.refusal("notify_not_allowed", reason=reason)
+        if team is not None and (target.kind == "teammate" or inside):
+            return await team.deliver(voice, draft, found, msg_id)
         if target.near and self.inside is not None:
             answer = self.inside.deliver(voice, draft, found, msg_id)
             return answer if isinstance(answer, ANSWERS) else await answer
@@ -178,6 +191,14 @@ class Sending:
         if draft.notify_when_idle and isinstance(receipt, Receipt):
             return await self._subscribe_too(receipt, target)
         return receipt
+
+    def _gone(self, to: str) -> Refusal | None:
+        """The refusal for whoever was a member of the team and left: with the time (07.22). None: there was none."""
+        team = None if self.team is None else self.team.team
+        gone = None if team is None else team.departed(to)
+        if gone is None:
+            return None
+        return Refusal(code="not_found", message=str(gone), hint=contract.refusal("not_found", to=to).hint)
 
     def _line(
         self,

@@ -62,7 +62,7 @@ SETTLING_SECONDS = 1.0
 """How long `close` waits until those who were sending have written down what they know: a step of the loop."""
 
 
-class Session(Taking, Deciding, Attending, Hosting):
+class Session(Taking, Deciding, Hosting, Attending):
     """One running agent with a name, an inbox and a journal.
 
     Programs open one with `postroom.open_session`; the constructor is for those who bring their own parts.
@@ -105,6 +105,7 @@ class Session(Taking, Deciding, Attending, Hosting):
         self._transport = transport
         self._problems = list(problems)
         self._closed = False
+        self._telling_lead = set()
         self._showing: asyncio.TimerHandle | None = None
         self.attendant: Attendant | None = None
         self.write_log: Callable[[str], None] | None = None
@@ -550,6 +551,8 @@ class Session(Taking, Deciding, Attending, Hosting):
             return
         if self._sending.inside is not None:
             await self._sending.inside.close()
+        if self._sending.team is not None:
+            await self._sending.team.close()
         self._closed = True
         self._alarm.stop()
         self._commits.now()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from postroom.agent import Agent, Observer
     from postroom.core import contract, loops
     from postroom.core.index import Resolved
     from postroom.core.listing import Row
     from postroom.core.message import Message, Origin, Receipt, Refusal
+    from postroom.core.team import Team
     from postroom.recipients import Recipients
 
 
@@ -46,6 +47,43 @@ class Inside(Protocol):
 
     async def close(self) -> None:
         """The session ends: so do its agents."""
+        ...
+
+
+class Teammates(Protocol):
+    """PORT: a session's place in a team (chapter 07): `postroom.teaming`, loaded by those who take part in one."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the team has a member besides its lead (07.22)."""
+        ...
+
+    @property
+    def team(self) -> Team | None:
+        """The team as it was seen last; None: there is none."""
+        ...
+
+    @property
+    def enlisted(self) -> Mapping[str, object]:
+        """The agents inside this session that are members: by their ids (07.9)."""
+        ...
+
+    async def deliver(
+        self, voice: Voice, draft: contract.Draft, found: Resolved, msg_id: str | None
+    ) -> Receipt | Refusal:
+        """Writes a message or a structured record into a teammate's mailbox, or refuses it (07.3)."""
+        ...
+
+    def rows(self) -> Sequence[Row]:
+        """The other members, for a listing (01.29)."""
+        ...
+
+    async def turn_ended(self, words: str = "") -> None:
+        """The turn of this session has ended (07.20)."""
+        ...
+
+    async def close(self) -> None:
+        """The session ends: it leaves the team (07.22)."""
         ...
 
 
