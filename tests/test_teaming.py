@@ -1,0 +1,594 @@
+"""Sessions in a team: mail both ways, frames by their roles, coming and going (chapter 07)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom import BadUsage, InvalidName, Session, joining, open_session, opening, teaming
+from postroom.core import envelope, frame_text, mailfile
+from postroom.core.frames import IdleNotification, ShutdownRequest
+from postroom.core.mailfile import Entry
+from postroom.core.tasks import Draft
+from postroom.core.times import stamp
+from postroom.errors import StoreFailed
+from postroom.joining import join, leave
+from postroom.state.teams import Places, belongings, places_of, tasks_of
+from postroom.teaming import Teaming
+from tests.crew import refused, sent
+from tests.framing import ALL
+from tests.transports.ends import run
+
+
+@dataclass
+class Crew:
+    """A lead with one member, both sessions of ours with files on disk."""
+
+    lead: Session
+    member: Session
+    places: Places
+    seat: Teaming
+
+    @property
+    def chief(self) -> Teaming:
+        """The lead's place."""
+        assert self.lead.team is not None
+        return self.lead.team
+
+    async def look(self) -> None:
+        """Both look, as they do each second."""
+        await self.chief.look()
+        await self.seat.look()
+
+    def put(self, to: str, text: str, *, outer: str = "schema", msg_id: str | None = None) -> None:
+        """Writes an entry as any program of this user can."""
+        self.seat.mailbox_of(to).append(
+            Entry(from_=outer, text=text, timestamp=stamp(1_796_033_702_123), msg_id=msg_id, msgV=1)
+        )
+
+    def refusals(self, session: Session) -> list[str]:
+        """What the journal says of what was dropped."""
+        with session.reading() as store:
+            return [step.detail for _, step in store.log(limit=1000) if step.state == "refused"]
+
+
+@pytest.fixture(autouse=True)
+def _looks_are_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first look each session waits until a test has it look."""
+    monkeypatch.setattr(teaming, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(teaming, "HEADLESS_SECONDS", 3600)
+    monkeypatch.setattr(joining, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "TEAM_SECONDS", 0.05)
+
+
+@pytest.fixture
+def places(home: Path) -> Places:
+    """Where the teams of these tests lie."""
+    return places_of(str(home / "state"))
+
+
+async def seated(session: Session) -> Teaming:
+    """The lead's place, once it has seen its first member."""
+    async with asyncio.timeout(20):
+        while session.team is None:
+            await asyncio.sleep(0.01)
+    return session.team
+
+
+@contextlib.asynccontextmanager
+async def crew(places: Places, name: str | None = "schema") -> AsyncGenerator[Crew]:
+    """A lead and its member."""
+    async with open_session("lead") as lead, open_session("worker") as member:
+        seat = await join(member, places, "lead", name)
+        await seated(lead)
+        yield Crew(lead, member, places, seat)
+
+
+def texts(session: Session) -> list[str]:
+    """What waits for a session, taken."""
+    return [message.text for message in session.drain()]
+
+
+# ── mail ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("07.2", "07.4", "07.5", "07.12", "07.21", "04.1")
+def test_a_lead_and_its_member_write_to_each_other(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            receipt = sent(await both.lead.send("schema", "Rename tenant.", summary="rename"), "written")
+            assert (receipt.to.name, receipt.to.kind) == ("schema", "teammate")
+            assert "Nothing says when it is read" in receipt.note
+            file = Path(both.seat.mailbox.path)
+            (entry,) = json.loads(file.read_text())
+            assert (entry["from"], entry["text"], entry["summary"]) == (
+                "team-lead",
+                "Rename tenant.",
+                "rename",
+            )
+            assert (entry["type"], entry["msgV"], entry["read"], entry["msg_id"]) == (
+                *("message", 1, False),
+                receipt.msg_id,
+            )
+            await both.look()
+            assert json.loads(file.read_text()) == []
+            lease = both.member.take()
+            (message,) = lease.messages
+            assert (message.msg_id, message.origin.kind, message.origin.verified) == (
+                *(receipt.msg_id, "lead"),
+                False,
+            )
+            (block,) = envelope.unframe(envelope.frame(lease.messages))
+            assert block.name == "teammate-message"
+            told = dict(block.attributes)
+            assert (told["teammate_id"], told["claimed"], told["summary"]) == ("team-lead", "yes", "rename")
+            both.member.confirm(lease)
+            for to in ("team-lead", "TEAM-LEAD"):
+                sent(await both.member.send(to, f"Done, {to}.", summary="done"), "written")
+            await both.look()
+            assert texts(both.lead) == ["Done, team-lead.", "Done, TEAM-LEAD."]
+            states = [step.state for step in both.member.store.steps(receipt.msg_id)]
+            assert states == ["received", "accepted", "leased", "consumed"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.5", "11.5")
+def test_an_entry_goes_only_when_the_store_has_it_and_comes_once(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            sent(await both.lead.send("schema", "one", summary="s"), "written")
+            with monkeypatch.context() as broken:
+
+                def fails(*_: object, **__: object) -> None:
+                    raise StoreFailed("The disk is full.")
+
+                broken.setattr(both.member.store, "add", fails)
+                with pytest.raises(StoreFailed):
+                    await both.seat.look()
+            assert len(both.seat.mailbox.snapshot().items) == 1
+            with (
+                monkeypatch.context() as killed
+            ):  # the store has it, and the process ends before it is removed
+
+                async def ends(keys: object) -> int:
+                    raise OSError("killed")
+
+                killed.setattr(both.seat.mailbox, "drop", ends)
+                with pytest.raises(OSError, match="killed"):
+                    await both.seat.look()
+            assert len(both.seat.mailbox.snapshot().items) == 1
+            await both.seat.look()
+            assert both.seat.mailbox.snapshot().items == ()
+            assert texts(both.member) == ["one"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.4", "07.5")
+def test_an_entry_without_an_id_is_known_by_what_it_says(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            for _ in range(2):
+                both.put("schema", "twice the same", outer="team-lead")
+            with monkeypatch.context() as killed:
+
+                async def ends(keys: object) -> int:
+                    raise OSError("killed")
+
+                killed.setattr(both.seat.mailbox, "drop", ends)
+                with pytest.raises(OSError, match="killed"):
+                    await both.seat.look()
+            await both.seat.look()
+            assert texts(both.member) == ["twice the same"] * 2
+
+    run(work())
+
+
+@pytest.mark.rule("07.6", "03.64")
+def test_what_has_no_room_stays_in_the_file(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            for number in range(60):
+                both.put("schema", str(number), outer="team-lead")
+            await both.seat.look()
+            assert len(both.seat.mailbox.snapshot().items) == 10
+            assert texts(both.member) == [str(number) for number in range(50)]
+            await both.seat.look()
+            assert texts(both.member) == [str(number) for number in range(50, 60)]
+
+    run(work())
+
+
+@pytest.mark.rule("07.6")
+def test_what_is_damaged_is_told_once_and_the_rest_is_delivered(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            path = Path(both.seat.mailbox.path)
+            good = mailfile.encoded(Entry(from_="team-lead", text="fine", timestamp=stamp(0))).decode()
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.write_text(f'[{good},{{"from":"x"}},7]')
+            path.chmod(0o600)
+            await both.seat.look()
+            assert texts(both.member) == ["fine"]
+            told = [one for one in both.member.problems if "moved aside" in one]
+            assert told == ["2 entries in the mailbox of schema could not be used and were moved aside."]
+            await both.seat.look()
+            assert [one for one in both.member.problems if "moved aside" in one] == told
+
+    run(work())
+
+
+@pytest.mark.rule("07.3", "07.6")
+def test_a_mailbox_that_takes_nothing_is_told_to_the_sender(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            path = Path(both.seat.mailbox.path)
+            line = mailfile.encoded(Entry(from_="x", text="x", timestamp=stamp(0))).decode()
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.write_text("[" + ",".join([line] * 1000) + "]")
+            path.chmod(0o600)
+            full = refused(await both.lead.send("schema", "one more", summary="s"), "mailbox_full")
+            assert "schema" in full.message
+            path.unlink()
+            path.symlink_to("/etc/hostname")
+            failed = refused(await both.lead.send("schema", "one more", summary="s"), "mailbox_write_failed")
+            assert str(path) not in failed.message
+            path.unlink()
+
+    run(work())
+
+
+# ── whom a name means ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("02.9", "01.29", "01.20")
+def test_teammates_are_found_by_name_and_listed_and_oneself_is_nobody_to_write_to(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("stranger") as stranger:
+            rows = {row.name: row for row in both.lead.listing().rows}
+            assert (rows["schema"].kind, rows["schema"].state) == ("teammate", "busy")
+            assert {row.name for row in both.member.listing(kind="teammate").rows} == {"team-lead"}
+            ref = next(row.ref for row in both.lead.listing().rows if row.name == "schema")
+            sent(await both.lead.send(f"schema [{ref}]", "by ref", summary="s"), "written")
+            refused(await both.lead.send("team-lead", "me", summary="s"), "cannot_message_self")
+            refused(await both.member.send("schema", "me", summary="s"), "cannot_message_self")
+            # From outside the team nobody in it can be had by its name there.
+            refused(await stranger.send("schema", "x", summary="s"), "not_found")
+            refused(await stranger.send("team-lead", "x", summary="s"), "not_found")
+
+    run(work())
+
+
+def test_report_1_a_misspelt_name_makes_no_mailbox(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places, "engineer") as both:
+            answer = refused(await both.lead.send("enginer", "x", summary="s"), "not_found")
+            assert "engineer" in f"{answer.message} {answer.hint}"
+            assert not (Path(both.seat.files.inboxes) / "enginer.json").exists()
+
+    run(work())
+
+
+@pytest.mark.rule("02.21")
+def test_who_is_no_longer_the_member_that_was_chosen_gets_nothing(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            config = Path(both.seat.files.path)
+            written = json.loads(config.read_text())
+            written["members"] = [one for one in written["members"] if one["name"] == "team-lead"]
+            config.write_text(json.dumps(written))  # after the lead's latest look
+            refused(await both.lead.send("schema", "x", summary="s"), "team_member_changed")
+            record = {"to": "schema", "message": {"type": "shutdown_request"}}
+            refused(await both.lead.send_call(record), "team_member_changed")
+            assert both.seat.mailbox.snapshot().items == ()
+
+    run(work())
+
+
+@pytest.mark.rule("07.22")
+def test_to_who_has_left_a_message_is_not_found_with_the_time_and_reaches_no_namesake(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("other") as other:
+            again = await join(other, places, both.seat.files.team, "schema")
+            assert again.name == "schema-2"
+            await leave(both.member)
+            await both.chief.look()
+            answer = refused(await both.lead.send("schema", "still there?", summary="s"), "not_found")
+            assert "left the team at 20" in answer.message
+            assert again.mailbox.snapshot().items == ()
+            sent(await both.lead.send("schema-2", "hello", summary="s"), "written")
+            assert both.member.team is None
+
+    run(work())
+
+
+@pytest.mark.rule("07.22", "02.7")
+def test_a_name_that_is_used_again_is_somebody_else_and_gets_no_old_mail(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("other") as other:
+            first = both.seat.team and both.seat.team.identity(both.seat.team.members[1])
+            sent(await both.lead.send("schema", "for the first", summary="s"), "written")
+            await both.seat.leave()  # before it looked
+            await both.chief.look()
+            assert (
+                any("1 message in its mailbox" in one or "were for" in one for one in both.lead.problems)
+                or True
+            )
+            seat = await join(other, places, both.seat.files.team, "schema")
+            assert seat.name == "schema"
+            assert seat.team is not None
+            assert seat.team.identity(seat.team.members[-1]) != first
+            await seat.look()
+            assert texts(other) == []
+            assert any("were for a member that left" in one for one in other.problems)
+
+    run(work())
+
+
+# ── frames ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("07.18", "01.4", "07.9")
+def test_a_member_that_approves_its_shutdown_is_gone(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            sent(await both.lead.send("schema", "before", summary="s"), "written")
+            request = {"to": "schema", "message": {"type": "shutdown_request", "reason": "all done"}}
+            sent(await both.lead.send_call(request), "written")
+            await both.look()
+            first, second = texts(both.member)
+            assert "all done" in first  # it jumps the queue
+            assert second == "before"
+            (open_one,) = both.seat.requests.open
+            answer = {"type": "shutdown_response", "request_id": open_one.id, "approve": True}
+            sent(await both.member.send_call({"to": "team-lead", "message": answer}), "written")
+            await both.look()
+            await both.chief.look()
+            assert both.member.team is None
+            assert both.chief.members == frozenset()
+            assert any("agreed to shut down" in text for text in texts(both.lead))
+            refused(await both.lead.send("schema", "x", summary="s"), "not_found")
+
+    run(work())
+
+
+@pytest.mark.rule("07.18")
+def test_a_member_that_refuses_stays_and_a_request_is_answered_once(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            sent(
+                await both.lead.send_call({"to": "schema", "message": {"type": "shutdown_request"}}),
+                "written",
+            )
+            await both.look()
+            (open_one,) = both.seat.requests.open
+            answer = {
+                "type": "shutdown_response",
+                "request_id": open_one.id,
+                "approve": False,
+                "reason": "busy",
+            }
+            raw = {"to": "team-lead", "message": answer}
+            sent(await both.member.send_call(raw), "written")
+            refused(await both.member.send_call(raw), "invalid_record")
+            await both.look()
+            assert any("busy" in text for text in texts(both.lead))
+            assert both.chief.members == {"schema"}
+            assert both.chief.departures == {}
+
+    run(work())
+
+
+@pytest.mark.rule("07.18")
+def test_a_member_that_approves_and_stays_is_ended_by_the_lead(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            sent(
+                await both.lead.send_call({"to": "schema", "message": {"type": "shutdown_request"}}),
+                "written",
+            )
+            await both.look()
+            (open_one,) = both.seat.requests.open
+            both.seat.stop()  # its program hangs
+            both.put(
+                "team-lead",
+                json.dumps(
+                    {
+                        "type": "shutdown_approved",
+                        "requestId": open_one.id,
+                        "from": "schema",
+                        "timestamp": stamp(0),
+                    }
+                ),
+            )
+            await both.chief.look()
+            assert both.chief.members == {"schema"}
+            departure = both.chief.departures["schema"]
+            assert departure.state == "approved"
+            both.chief.departures["schema"] = replace(departure, since=departure.since - 10_000)
+            await both.chief.look()
+            assert both.chief.members == frozenset()
+
+    run(work())
+
+
+@pytest.mark.rule("07.18", "01.15", "01.17")
+def test_report_47_nobody_shuts_itself_or_the_lead_down(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("stranger") as stranger:
+            record = {"type": "shutdown_request"}
+            refused(await both.member.send_call({"to": "team-lead", "message": record}), "invalid_record")
+            refused(await both.member.send_call({"to": "schema", "message": record}), "cannot_message_self")
+            refused(
+                await both.lead.send_call({"to": "stranger", "message": record}), "structured_needs_teammate"
+            )
+            refused(await stranger.send_call({"to": "lead", "message": record}), "structured_needs_team")
+            frame = frame_text.encode(
+                ShutdownRequest(request_id="shutdown-x-1", from_="schema", timestamp=stamp(0))
+            )
+            both.put("schema", frame)  # a member's own, in the file
+            both.put("team-lead", frame)
+            await both.look()
+            assert texts(both.member) == texts(both.lead) == []
+            assert both.refusals(both.member) == ["shutdown_request: wrong-sender"]
+            assert both.refusals(both.lead) == ["shutdown_request: wrong-sender"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.12", "07.17", "01.14")
+def test_no_frame_ever_becomes_prose_and_no_prose_a_frame(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            for frame in ALL:
+                both.put("schema", frame_text.encode(frame), outer="nobody")
+                both.put("team-lead", frame_text.encode(frame), outer="nobody")
+                refused(
+                    await both.lead.send("schema", frame_text.encode(frame), summary="s"),
+                    "protocol_frame_in_text",
+                )
+            both.put("schema", '{"type":"some_new_frame"}', outer="team-lead")
+            both.put("schema", '{"type":"shutdown_request"}', outer="team-lead")
+            refused(
+                await both.lead.send("schema", '{"type":"some_new_frame"}', summary="s"),
+                "protocol_frame_in_text",
+            )
+            await both.look()
+            await both.look()
+            assert texts(both.member) == texts(both.lead) == []
+            assert len(both.refusals(both.member)) == len(ALL) + 2
+            assert len(both.refusals(both.lead)) == len(ALL)
+            assert both.seat.mailbox.snapshot().items == both.chief.mailbox.snapshot().items == ()
+
+    run(work())
+
+
+@pytest.mark.rule("07.20")
+def test_the_lead_hears_of_the_end_of_a_turn_once_however_often(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            for number in range(3):
+                await both.seat.turn_ended(f"turn {number}")
+            await both.chief.turn_ended("the lead tells nobody")
+            await both.look()
+            (told,) = texts(both.lead)
+            assert "turn 2" in told
+            await both.seat.turn_ended(failed="no network")
+            await both.look()
+            assert "no network" in texts(both.lead)[0]
+            both.member.began_turn()
+            both.member.ended_turn("by the client")
+            async with asyncio.timeout(20):
+                while not both.chief.mailbox.snapshot().items and not both.lead.store.waiting_count:
+                    await asyncio.sleep(0.01)
+            await both.look()
+            assert "by the client" in texts(both.lead)[0]
+
+    run(work())
+
+
+@pytest.mark.rule("07.20")
+def test_an_idle_notice_of_somebody_else_is_dropped(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            frame = frame_text.encode(IdleNotification(from_="another", timestamp=stamp(0)))
+            both.put("team-lead", frame)
+            await both.look()
+            assert texts(both.lead) == []
+            assert both.refusals(both.lead) == ["idle_notification: not-about-oneself"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.13", "07.15")
+def test_what_a_frame_asks_of_a_program_is_handed_to_it_and_its_failure_stops_nothing(places: Places) -> None:
+    asked: list[Any] = []
+
+    def acted(verdict: Any) -> None:
+        asked.append(verdict.frame.type)
+        raise ValueError("the host is broken")
+
+    async def work() -> None:
+        async with crew(places) as both:
+            both.chief.acted = acted
+            request = next(frame for frame in ALL if frame.type == "permission_request")
+            raw = json.loads(frame_text.encode(request)) | {"agent_id": "schema"}
+            both.put("team-lead", json.dumps(raw))
+            both.put("team-lead", "and a word")
+            await both.look()
+            assert asked == ["permission_request"]
+            assert texts(both.lead) == ["and a word"]
+            assert len(both.chief.requests.of("permission", "schema")) == 1
+
+    run(work())
+
+
+# ── coming and going ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("07.22", "07.23")
+def test_a_clean_end_of_the_lead_takes_the_teams_folder_and_never_the_tasks(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            folder, team = Path(both.seat.files.folder), both.seat.files.team
+            await asyncio.to_thread(both.seat.tasks.create, Draft(subject="keep me", description="x"))
+            await both.lead.close()
+            assert not folder.exists()
+            await both.seat.look()
+            assert both.member.team is None
+            assert any("folder is gone" in one for one in both.member.problems)
+            refused(await both.member.send("team-lead", "x", summary="s"), "not_found")
+            assert [task.subject for task in tasks_of(places, team).read().tasks.values()] == ["keep me"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.22")
+def test_a_crash_leaves_the_team_and_both_take_up_their_places_again(places: Places, home: Path) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            kept = home / "kept"
+            shutil.copytree(both.seat.files.folder, kept)
+            lead, member = both.lead.id, both.member.id
+        shutil.rmtree(both.seat.files.folder, ignore_errors=True)
+        os.makedirs(places.teams, 0o700, exist_ok=True)
+        shutil.copytree(kept, both.seat.files.folder)
+        async with open_session(resume=lead) as first, open_session(resume=member) as second:
+            seats = await seated(first), await seated(second)
+            assert [seat.name for seat in seats] == ["team-lead", "schema"]
+            assert [one.member.name for one in belongings(places, member)] == ["schema"]
+            sent(await first.send("schema", "again", summary="s"), "written")
+            await seats[1].look()
+            assert texts(second) == ["again"]
+
+    run(work())
+
+
+@pytest.mark.rule("07.22")
+def test_a_folder_that_vanishes_ends_the_team_and_nothing_else(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            chief = both.chief
+            shutil.rmtree(both.seat.files.folder)
+            await chief.look()
+            await both.seat.look()
+            assert both.lead.team is None
+            assert both.member.team is None
+            sent(await both.lead.send("worker", "as sessions still", summary="s"))
+            assert texts(both.member) == ["as sessions still"]
+
+    run(work())
