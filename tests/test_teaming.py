@@ -592,3 +592,65 @@ def test_a_folder_that_vanishes_ends_the_team_and_nothing_else(places: Places) -
             assert texts(both.member) == ["as sessions still"]
 
     run(work())
+
+
+@pytest.mark.rule("07.8", "07.21", "07.22")
+def test_what_cannot_be_joined_says_why(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("other") as other:
+            with pytest.raises(BadUsage, match="takes part in the team"):
+                await join(both.member, places, "lead")
+            with pytest.raises(BadUsage, match="takes part in the team"):
+                await join(both.lead, places, "other")
+            with pytest.raises(BadUsage, match="own team"):
+                await join(other, places, "other")
+            with pytest.raises(BadUsage, match="There is no team"):
+                await join(other, places, "nowhere")
+            for name in ("../x", "a/b", "", "team-lead", "main", "x" * 65, "a b"):
+                with pytest.raises((InvalidName, BadUsage)):
+                    await join(other, places, "lead", name or "/")
+            with pytest.raises(BadUsage, match="in no team"):
+                await leave(other)
+            with pytest.raises(BadUsage, match="does not leave"):
+                await leave(both.lead)
+            assert other.team is None
+            assert both.chief.members == {"schema"}
+
+    run(work())
+
+
+@pytest.mark.rule("07.22", "02.3")
+def test_report_13_two_leads_of_one_name_have_two_teams(places: Places) -> None:
+    async def work() -> None:
+        async with open_session("lead") as first, open_session("lead") as second, open_session("w") as worker:
+            seat = await join(worker, places, second.name)
+            assert second.name != first.name
+            await seated(second)
+            sent(await worker.send("team-lead", "for the second", summary="s"), "written")
+            assert second.team is not None
+            await second.team.look()
+            assert texts(second) == ["for the second"]
+            assert first.team is None
+            assert seat.files.lead_session_id in ("", second.id)
+
+    run(work())
+
+
+@pytest.mark.rule("12.21")
+def test_a_session_where_nobody_was_ever_in_a_team_loads_nothing_of_one(home: Path) -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import asyncio, sys\n"
+        "from postroom import open_session\n"
+        "async def main():\n"
+        "    async with open_session('alone'):\n"
+        "        await asyncio.sleep(0)\n"
+        "asyncio.run(main())\n"
+        "print([name for name in sys.modules if 'team' in name or 'mailbox' in name])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
