@@ -144,7 +144,7 @@ def test_an_identity_belongs_to_one_agent_also_while_it_is_being_made() -> None:
                 await second
             with pytest.raises(BadUsage):
                 await agents.start("three", agent_id=session.id)
-            assert agents.get("same") is await first
+            assert await first is agents.get("same")
             with pytest.raises(BadUsage):
                 await agents.start("four", agent_id="same")
             assert names(agents.rows()) == ["one"]

@@ -28,6 +28,7 @@ from postroom import (
     Receipt,
     Refusal,
     Session,
+    SessionClosed,
     Veto,
     open_in_memory,
 )
@@ -723,7 +724,7 @@ def test_an_evicted_agent_is_read_back_and_an_old_handle_of_it_still_means_it(tm
             assert new.run == 2
             await host.settled()
             await host.agents.stop(old)  # by the handle from before
-            assert (new.run, new.life.stopped_by_user) == (2, True)
+            assert (old.run, old.life.stopped_by_user) == (2, True)
             refused(await host.session.send("worker", "y", summary="s"), "stopped_by_user")
 
     virtually(main)
@@ -947,7 +948,8 @@ def test_once_the_session_has_ended_its_agents_files_are_left_alone(tmp_path: Pa
             metadata.write_text("the next process's")
             batch.confirm()
             await host.agents.stop(agent)
-            host.agents.restart(agent)
+            with pytest.raises(SessionClosed):
+                host.agents.restart(agent)
             assert metadata.read_text() == "the next process's"
 
     virtually(main)

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from postroom.batch import Batch
 from postroom.commits import Bell, deadline_in
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from postroom.voice import Voice
 
 __all__ = ["Agent", "Observer", "Run"]
+
+BEGUN: ContextVar[Mapping[str, int]] = ContextVar("postroom_runs", default=MappingProxyType({}))
+"""For which run of which agent this task was begun: by `resume`, or inside `running`. What it begins inherits that."""
 
 SILENCED = Refusal(
     code="stopped_by_user",
@@ -74,6 +80,7 @@ class Agent:
     Attributes:
         host: the `Agents` that keeps it.
         life: who it is and where it stands; what `agent.json` holds (06.13).
+        unwritten: what its life is now could not be written down.
         workflow: started by `run_agent`: nobody can address it (06.16).
         owner: the agent that it reports to; None: the main conversation.
         recorded: the pins that its transcript holds: normal form of a name → identity.
@@ -86,6 +93,8 @@ class Agent:
         "_chain",
         "_ended",
         "_guard",
+        "_inside",
+        "_speaker",
         "_task",
         "_token",
         "_transcript",
@@ -100,6 +109,7 @@ class Agent:
         "recorded",
         "ref",
         "seen_at",
+        "unwritten",
         "workflow",
     )
 
@@ -114,11 +124,14 @@ class Agent:
         self.recorded: dict[str, str] = {}
         self.seen_at = life.ended_at or life.started_at
         self.flight: Flight | None = None
+        self.unwritten = False
         self.host = host
         self._bell: Bell | None = None
         self._ended: asyncio.Future[tuple[AgentState, str | None]] | None = None
         self._guard: loops.Guard | None = None
         self._task: asyncio.Task[object] | None = None
+        self._inside = 0
+        self._speaker: ref[asyncio.Task[object]] | None = None
         self._token = ""
         self._chain = ""
         self._transcript: Transcript | None = None
@@ -194,9 +207,9 @@ class Agent:
             limit: at most so many, the oldest; for a loop that can take no more at once.
         """
         host = self.host
-        # What a resume was begun for is handed over by the resume; and what waits for a run is not for the loop of one
-        # that was stopped, and has not ended yet.
-        if self.flight is not None or (host.dismissed and asyncio.current_task() in host.dismissed):
+        # What a resume was begun for is handed over by the resume; and what waits for a run is not for what is left of
+        # an earlier one.
+        if self.flight is not None or self._is_of_another_run():
             return Batch()
         entries = self.pending.drain(limit)
         self.seen_at = host.session.now()
@@ -225,13 +238,14 @@ class Agent:
         Returns False when the time ran out, or the agent's run or its session ended.
         """
         deadline = deadline_in(timeout)
-        while self.state == "live" and not self.host.closed:
+        while self.state == "live" and not self.host.closed and not self._is_of_another_run():
             if self.flight is None and len(self.pending):
                 return True
             if self._bell is None:
                 self._bell = Bell()
             self._waiters += 1
-            self._turn_over()
+            if self._speaker is None or self._speaker() in (None, asyncio.current_task()):
+                self.turn_over()  # nobody else acts on what this loop was told
             try:
                 if not await self._bell.heard(deadline):
                     return False
@@ -271,14 +285,23 @@ class Agent:
         """Whether there is anything that its messages could go on."""
         return self._turns is not None
 
-    def _turn_over(self) -> None:
+    def turn_over(self) -> None:
         """Its loop has nothing more to do about what it was told: what it sends next has another cause (03.66).
 
-        That is known here and need not be guessed: the loop waits, or its run ends. A boundary at which nothing was
-        there is neither.
+        Waiting says so, and so does the end of its run; a boundary at which nothing was there does not. A loop that
+        never waits says it by this, before what its own timer or tool has it send.
         """
         if self._turns is not None:
             self._turns.began(self.host.session.now())
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether anybody has written to it."""
+        return self._guard is not None
+
+    def guard_again(self, guard: loops.Guard | None) -> None:
+        """Goes on with the guard that it had before it was evicted; None: it had none."""
+        self._guard = guard
 
     @property
     def guard(self) -> loops.Guard:
@@ -318,6 +341,9 @@ class Agent:
         """
         if self.life.stopped_by_user:
             return SILENCED
+        if self._speaker is None or self._speaker() is not asyncio.current_task():
+            task = asyncio.current_task()
+            self._speaker = None if task is None else ref(task)
         receipt = await self.host.session.send_as(self.voice, raw, msg_id=msg_id)
         self.host.record_send(self, raw, receipt)
         return receipt
@@ -352,22 +378,32 @@ class Agent:
         """Wraps the agent's loop: says how the run ended when the block is left (06.11).
 
         Args:
-            run_number: which run this is, as `run` was when `resume` was called; None: the present one. With it a run that
-                comes too late is never taken for the one after it.
+            run_number: which run this is, as `run` was when `resume` was called; None: the one for which `resume` was
+                called from which this task was begun, else the present one. A run that comes too late is never taken for
+                the one after it.
 
         Left without an error it has completed, with what was put into the Run; by an exception it has failed; cancelled,
         or stopped, it was killed. A `task_completed` hook that vetoes keeps it from completing: `Veto` is raised then, and
         the agent stays live.
 
-        Yields the Run. Raises AgentStopped where the agent is not live, which ends a run that came too late.
+        Yields the Run. Raises AgentStopped where the agent is not live, which ends a run that came too late, and where
+        another loop stands in this run.
         """
+        if run_number is None:
+            run_number = BEGUN.get().get(self.id)
         if self.state != "live":
             raise AgentStopped(
                 f"{self.name} is not live: its last run ended as {self.state}.", "A message to it resumes it."
             )
         if run_number not in (None, self.run):
             raise AgentStopped(f"{self.name} is in its run {self.run} by now.", "Let that one go on.")
+        if self._task is not None and self._inside == self.run:
+            raise AgentStopped(
+                f"Another loop stands in run {self.run} of {self.name}.", "Let that one go on."
+            )
         run = Run(self.run)
+        self._inside = run.number
+        BEGUN.set({**BEGUN.get(), self.id: run.number})
         if self.flight is not None:
             self.flight.said()
         task = self._task = asyncio.current_task()
@@ -392,6 +428,8 @@ class Agent:
         finally:
             if self._task is task:  # and not that of a run after it
                 self._task = None
+            # What this task does from now on belongs to no run; what it has begun belongs to that one.
+            BEGUN.set({who: number for who, number in BEGUN.get().items() if who != self.id})
 
     async def _close(self, run: Run, status: RunStatus) -> None:
         try:
@@ -410,6 +448,7 @@ class Agent:
         usage: Mapping[str, int | float] | None = None,
         output_path: str | None = None,
         worktree: str | None = None,
+        run_number: int | None = None,
     ) -> bool:
         """Says how the present run ended, for a host that does not use `running` (06.11).
 
@@ -417,21 +456,27 @@ class Agent:
             status: `completed`, `failed` or `killed`.
             result: the final text.
             usage, output_path, worktree: as in `Run`.
+            run_number: as for `running`.
 
         What was sent to it and not drained resumes it at once. Returns False where no run is under way: it has ended
         already. Raises Veto where a `task_completed` hook says so, and BadUsage for a status that there is none of, or
         for what is no text, path or number; then the run is still under way.
         """
+        if run_number is None:
+            run_number = BEGUN.get().get(self.id, self.run)
         return await self.host.finish(
-            self, self.run, ending(status), outcome(result, usage, output_path, worktree)
+            self, run_number, ending(status), outcome(result, usage, output_path, worktree)
         )
 
     def cancel_run(self) -> None:
-        """Cancels the task that runs this agent's loop, where it is known; it drains nothing more."""
+        """Cancels the task that runs this agent's loop, where it is known."""
         task = self._task
         if task is not None and task is not asyncio.current_task():
-            self.host.dismissed.add(task)
             task.cancel()
+
+    def _is_of_another_run(self) -> bool:
+        """Whether whoever asks was begun for a run of this agent that is not the present one."""
+        return BEGUN.get().get(self.id, self.run) != self.run
 
     def ended_future(self) -> asyncio.Future[tuple[AgentState, str | None]]:
         """Is done once the present run has ended: how, and with which final text."""
@@ -445,7 +490,7 @@ class Agent:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result((self.state, result))
         self._ended = None
-        self._turn_over()
+        self.turn_over()
         self.ring()
 
     def may_write_to_main(self, main: Resolved) -> None:

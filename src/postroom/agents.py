@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from postroom.agent import Agent, Observer
 from postroom.announcing import Announcing
@@ -32,14 +32,14 @@ from postroom.core import loops, route, runs
 from postroom.core.address import RESERVED, check_name, normal_form, ref_of, shown, variant
 from postroom.core.index import Candidate, Resolved
 from postroom.core.message import Origin, Party, Receipt, Refusal
-from postroom.core.queues import progress_of
+from postroom.core.queues import Entry, Mark, progress_of
 from postroom.core.refusals import refusal
 from postroom.delivering import Delivering
-from postroom.errors import BadUsage, InvalidName, PostroomError, SessionClosed
+from postroom.errors import AgentStopped, BadUsage, PostroomError, SessionClosed
 from postroom.lifecycle import Hooks, Lifecycle, LifecycleEvent
 from postroom.mainline import MainLoop
 from postroom.outcome import NOTHING, Outcome, outcome, path_text
-from postroom.remembering import Remembering, candidate_of
+from postroom.remembering import Remembering, candidate_of, derived
 from postroom.resuming import RESUME_SECONDS, Flight
 from postroom.state.agent_files import AgentFiles, MemoryAgentFiles, Unusable
 
@@ -48,12 +48,15 @@ if TYPE_CHECKING:
 
     from postroom.batch import Batch
     from postroom.core.message import RunStatus
-    from postroom.core.queues import Entry
     from postroom.core.runs import Life
     from postroom.lifecycle import HookKind
     from postroom.session import Session
 
 __all__ = ["Agents"]
+
+
+KEPT_GUARDS = 256
+"""Guards of agents that were evicted, as many as a session's own guard knows senders (03.63)."""
 
 
 class Agents(Delivering, Announcing, Remembering):
@@ -106,13 +109,14 @@ class Agents(Delivering, Announcing, Remembering):
         self._run = run
         self._transcripts = transcripts
         self._lifecycle = Lifecycle(hooks, session.log)
-        self.dismissed: WeakSet[asyncio.Task[object]] = WeakSet()
         self._agents: dict[str, Agent] = {}
         self._let_go: WeakValueDictionary[str, Agent] = WeakValueDictionary()
         self._names: dict[str, str] = {}
-        self._owners: dict[str, Agent] = {}
-        self._tokens: dict[bytes, Agent | Observer] = {}
-        self._answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]] = {}
+        self._owners: dict[str, str] = {}
+        self._tokens: dict[bytes, Agent | Observer | str] = {}
+        self._answered: dict[str, Receipt] = {}
+        self._asked: dict[str, tuple[asyncio.Task[Receipt | Refusal], Flight, str]] = {}
+        self._asking: Counter[str] = Counter()
         self._chains: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._minded: set[asyncio.Task[object]] = set()
         self._guards: dict[str, loops.Guard] = {}
@@ -122,7 +126,7 @@ class Agents(Delivering, Announcing, Remembering):
             else AgentFiles(f"{session.folder}/agents", session.id)
         )
         self._main = session.host(self)
-        self.main = MainLoop(session, wake, self._drained)
+        self.main = MainLoop(session, wake, self._drained, self.is_over)
         self._index = session.directory.own_index()
         self._known: dict[str, Candidate] = {}
         self._main_party = Party(name="main", ref=ref_of(session.id))
@@ -133,7 +137,6 @@ class Agents(Delivering, Announcing, Remembering):
         self._main.origin = Origin(
             kind="coordinator", identity=session.id, verified=True, name=session.name, transport="queue"
         )
-        self._unanswerable = replace(self._main.origin, one_way=True)
         session.on_mail(self.main.nudge)
         try:
             self._found()
@@ -251,12 +254,12 @@ class Agents(Delivering, Announcing, Remembering):
         agent = Agent(self, life, workflow=workflow, owner=owner)
         self._caused(agent, owner)
         if not workflow:
-            self._agents[identity] = agent
             self._name(life)
         try:
             await self.ask("task_created", agent, run=1)
             self._check_open()
-            if not workflow:
+            if not workflow:  # not before: nobody stops or finds what may not be
+                self._agents[identity] = agent
                 if self._transcripts and transcript is None:
                     life = replace(life, transcript=self._files.transcript_path(identity))
                 self.keep(agent, life, sync=False)
@@ -287,19 +290,6 @@ class Agents(Delivering, Announcing, Remembering):
             raise BadUsage("Somebody here is called as this id.", "Take another id, or leave it out.")
         return identity
 
-    def _taken(self, form: str) -> bool:
-        """Whether a name would mean somebody here already: an agent by its name or its id, or the session itself."""
-        return form in self._names or form == normal_form(self.session.name)
-
-    def _name(self, life: Life) -> None:
-        self._names[normal_form(life.name)] = life.id
-        self._names.setdefault(normal_form(life.id), life.id)
-
-    def _unname(self, life: Life) -> None:
-        for form in (normal_form(life.name), normal_form(life.id)):
-            if self._names.get(form) == life.id:
-                del self._names[form]
-
     def get(self, who: str) -> Agent | None:
         """The agent of this name or id, live or stopped; None where there is none that can be used."""
         if not isinstance(who, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -321,7 +311,9 @@ class Agents(Delivering, Announcing, Remembering):
         # Whoever still holds the object holds the agent: a batch, an observer, a token. There is never a second one.
         agent = self._let_go.pop(identity, None)
         if agent is None:
-            agent = Agent(self, life, owner=self._owners.get(identity))
+            owner = self._agent(self._owners[identity]) if identity in self._owners else None
+            agent = Agent(self, life, owner=owner if isinstance(owner, Agent) else None)
+            agent.guard_again(self._guards.pop(identity, None))
         else:
             agent.life = life
         self._agents[identity] = agent
@@ -387,10 +379,17 @@ class Agents(Delivering, Announcing, Remembering):
         """Puts back what a drain handed over, to the front; where its run has ended, as if it had not been drained."""
         if not agent.workflow:
             self._agent(agent.id)  # it may have been evicted meanwhile
-        agent.pending.put_back(entries)
+        agent.pending.put_back([entry for entry in entries if not self.is_over(entry)])
         agent.ring()
         if agent.state != "live" and agent.flight is None and len(agent.pending) and not self.closed:
             self._go_on(agent)
+
+    def is_over(self, entry: Entry | Mark) -> bool:
+        """Whether it tells how far a run has come that has ended by now: nobody reads that any more (06.11)."""
+        if not (task_id := progress_of(entry)) or not isinstance(entry, Entry) or entry.task is None:
+            return False
+        agent = self._agents.get(task_id)
+        return agent is None or agent.state != "live" or agent.run != entry.task.run
 
     def _go_on(self, agent: Agent) -> None:
         """What was sent to the run and not drained by it: it is a message to a stopped agent now (06.5)."""
@@ -438,19 +437,26 @@ class Agents(Delivering, Announcing, Remembering):
 
     def restart(self, agent: Agent) -> None:
         """Lifts the user's stop: the next message resumes the agent (06.13). For the owner alone; no tool does it."""
+        self._check_open()
         agent = self._own(agent)
         self.keep(agent, runs.restarted(agent.life))
 
     def evict(self, agent: Agent) -> None:
         """Lets go of a stopped agent; a message to it is answered from what lies on disk (02.25).
 
-        Raises BadUsage for one that is live.
+        Raises BadUsage for one that is live, and StoreFailed for one whose end is not on disk and cannot be written.
         """
         agent = self._own(agent)
         if agent.state == "live" or agent.flight is not None:
             raise BadUsage(f"{agent.name} is live.", "Stop it first.")
+        if agent.unwritten:
+            self.keep(agent, agent.life)
         if agent.owner is not None:
-            self._owners[agent.id] = agent.owner
+            self._owners[agent.id] = agent.owner.id
+        if agent.has_guard:  # to let go of it gives no full bucket
+            self._guards[agent.id] = agent.guard
+            while len(self._guards) > KEPT_GUARDS:
+                self._guards.pop(next(one for one in self._guards if one != "main"))
         if self._agents.pop(agent.id, None) is not None:
             self._let_go[agent.id] = agent
 
@@ -460,13 +466,32 @@ class Agents(Delivering, Announcing, Remembering):
             raise BadUsage("This session was given no way to run an agent.", "Give `run` to `Agents`.")
         agent = await self._start(name, agent_type, None, False, None, None, workflow=True)
         try:
+            return await self._work(agent, prompt)
+        finally:
+            self._forget_token(agent)
+
+    async def _work(self, agent: Agent, prompt: str) -> str:
+        """A script's agent runs in a task of its own: to stop it ends that, and not the script."""
+        assert self._run is not None
+        run_it = self._run
+
+        async def work() -> str:
             async with agent.running() as run:
-                run.result = outcome(await self._run(agent, prompt)).result
+                run.result = outcome(await run_it(agent, prompt)).result
                 if run.result is None:
                     raise BadUsage("The host's `run` returned no text.", "Return the agent's final text.")
             return run.result
-        finally:
-            self._forget_token(agent)
+
+        task = asyncio.get_running_loop().create_task(work())
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        if task.cancelled():
+            raise AgentStopped(f"{agent.name} was stopped before it was done.")
+        return task.result()
 
     def observe(self, watched: Agent | None = None, *, name: str = "observer") -> Observer:
         """Makes an observer of the main conversation, or of one agent (06.14). Nobody can address it.
@@ -566,16 +591,6 @@ class Agents(Delivering, Announcing, Remembering):
 
     def __repr__(self) -> str:
         return f"<Agents of {self.session.name}: {len(self)} live>"
-
-
-def derived(agent_type: str, identity: str) -> str:
-    """A name for an agent that was given none: its type, and two digits of its id."""
-    digits = ref_of(identity)[:2]
-    kept = "".join(c if c.isalnum() else "-" for c in agent_type).strip("-")[:61].strip("-")
-    try:
-        return check_name(f"{kept or 'agent'}-{digits}")
-    except InvalidName:  # letters of which a name cannot be made
-        return f"agent-{digits}"
 
 
 def begins_a_run(entry: Entry) -> bool:

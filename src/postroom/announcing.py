@@ -21,9 +21,11 @@ from postroom.core.queues import Entry, Mark, progress_of
 from postroom.core.refusals import refusal
 from postroom.core.report import validate_report
 from postroom.errors import BadUsage, PostroomError
+from postroom.state.agent_files import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from weakref import WeakValueDictionary
 
     from postroom.core.loops import Guard
     from postroom.core.message import Message, TaskNotification
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from postroom.lifecycle import HookKind
     from postroom.mainline import MainLoop
     from postroom.session import Session
+    from postroom.state.agent_files import AgentFiles, MemoryAgentFiles
 
 OFF = Refusal(
     code="denied_by_settings",
@@ -46,6 +49,8 @@ class Announcing:
         session: Session
         main: MainLoop
         _agents: dict[str, Agent]
+        _files: AgentFiles | MemoryAgentFiles
+        _let_go: WeakValueDictionary[str, Agent]
         _main_party: Party
 
         def _check_open(self) -> None: ...
@@ -111,12 +116,16 @@ class Announcing:
             task = entry.task
             if task is None or task.status == "running":
                 continue
-            agent = self._agent(task.task_id)
-            if isinstance(agent, Agent):
-                try:
+            agent = self._agents.get(task.task_id) or self._let_go.get(task.task_id)
+            try:
+                if agent is not None:
                     self.keep(agent, runs.told(agent.life, task.run), sync=False)
-                except PostroomError as error:  # a restart will tell it again
-                    self.log(f"that {agent.id} was told of could not be written down: {error.code}")
+                else:  # it was evicted, and need not come back for this
+                    self._files.write(runs.told(self._files.read(task.task_id), task.run), sync=False)
+            except Unusable:
+                pass  # nothing of it is told again
+            except PostroomError as error:  # a restart will tell it again
+                self.log(f"that {task.task_id} was told of could not be written down: {error.code}")
 
     def came(self, message: Message) -> None:
         """A peer's message was accepted; see the port `Inside`."""

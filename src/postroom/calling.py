@@ -8,6 +8,7 @@ program (`SystemExit`) has failed, and ends nothing: `Quit` says so. Ctrl-C is t
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from typing import TYPE_CHECKING, cast
@@ -103,7 +104,8 @@ async def _in_thread(function: Callable[..., object], arguments: tuple[object, .
         except RuntimeError:
             pass  # the loop has ended: nobody waits any more
 
-    threading.Thread(target=run, name="postroom-host-call", daemon=True).start()
+    context = contextvars.copy_context()  # what it begins in the loop belongs to whom it was called for
+    threading.Thread(target=context.run, args=(run,), name="postroom-host-call", daemon=True).start()
     return await given
 
 

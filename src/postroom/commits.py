@@ -90,9 +90,17 @@ class Expected:
             self.seen = message
 
 
+FOR_EVER = 10.0**9
+"""Seconds after which nobody waits any more: thirty years. What is longer is for ever, and no clock's overflow."""
+
+
 def deadline_in(seconds: float | None) -> float | None:
-    """The time on the event loop's clock in so many seconds; None for never."""
-    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+    """The time on the event loop's clock in so many seconds; None for never. ValueError for what is no number."""
+    if seconds is None or seconds >= FOR_EVER:
+        return None
+    if seconds != seconds:
+        raise ValueError("a time to wait is a number of seconds")
+    return asyncio.get_running_loop().time() + seconds
 
 
 class Commits:

@@ -12,6 +12,7 @@ Weak: a message that was queued is not journaled; one that began a resume, or wa
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from postroom.core import contract, loops, route
@@ -24,7 +25,7 @@ from postroom.sending import UNKNOWN_REPLY
 from postroom.voice import Voice
 
 if TYPE_CHECKING:
-    from collections import OrderedDict
+    from collections import Counter, OrderedDict
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from postroom.agent import Agent
@@ -59,9 +60,10 @@ class Delivering:
         main_target: Resolved
         background: bool
         resume: Callable[..., object] | None
-        _answered: dict[str, Receipt | asyncio.Task[Receipt | Refusal]]
+        _answered: dict[str, Receipt]
+        _asked: dict[str, tuple[asyncio.Task[Receipt | Refusal], Flight, str]]
+        _asking: Counter[str]
         _chains: OrderedDict[str, tuple[str, ...]]
-        _unanswerable: Origin
         _guards: dict[str, loops.Guard]
         _main_party: Party
 
@@ -86,7 +88,9 @@ class Delivering:
         # An id is one sender's: the same one from somebody else is another message (11.5).
         once = None if msg_id is None else f"{voice.origin.identity} {msg_id}"
         if once is not None and (before := self._answered.get(once)) is not None:
-            return before if isinstance(before, Receipt) else asyncio.shield(before)
+            return before
+        if once is not None and once in self._asked:
+            return self._awaited(once)
         to_main = target.identity == self.session.id
         agent = None if to_main else self._agent(target.identity)
         if isinstance(agent, str):
@@ -100,7 +104,8 @@ class Delivering:
         chain = self._chain(voice, draft, now)
         origin = voice.origin
         if voice.kind == "main" and agent is not None and not agent.background:
-            origin = self._unanswerable  # it may not write to the main conversation (06.8)
+            # It may not write to the main conversation (06.8), so that one is shown by its name.
+            origin = replace(voice.origin, name=self.session.name, one_way=True)
         if reason := self._guarded(agent, voice, text, chain, now):
             return refusal(contract.code_of(reason) or "rate_limited", name=target.name)
         entry = Entry(
@@ -132,7 +137,7 @@ class Delivering:
         if agent.flight is not None:
             agent.flight.expect(entry.msg_id)
             answer = self._resumed(agent, agent.flight, voice, draft, found, entry)
-            return answer if once is None else self._once(once, answer)
+            return answer if once is None else self._once(once, answer, agent.flight, entry.msg_id)
         agent.ring()
         self.tell("message_queued", agent, msg_id=entry.msg_id)
         receipt = self._receipt(voice, draft, found, entry, "queued", NOTE.format(name=agent.name))
@@ -171,17 +176,23 @@ class Delivering:
             return self._receipt(voice, draft, found, entry, "resumed", RESUMED.format(name=agent.name))
         assert flight.ended is not None, "it has begun"
         state, result = await asyncio.shield(flight.ended)
+        again = agent.flight
+        waits = any(one.msg_id == entry.msg_id for one in agent.pending.peek())
+        if again is not None and (
+            waits or again.holds(entry.msg_id)
+        ):  # that run had not read it: the next does
+            return await self._resumed(agent, again, voice, draft, found, entry)
         ended = f"{ENDED[state]}{'' if result else ', and has left no text'}"
         note = RETURNED.format(name=agent.name, ended=ended)
         return self._receipt(voice, draft, found, entry, "resumed", note, result)
 
     def _once(
-        self, once: str, answer: Coroutine[None, None, Receipt | Refusal]
-    ) -> asyncio.Future[Receipt | Refusal]:
+        self, once: str, answer: Coroutine[None, None, Receipt | Refusal], flight: Flight, msg_id: str
+    ) -> Coroutine[None, None, Receipt | Refusal]:
         """The answer to a message whose sender chose its id, and may ask again before there is one (11.5)."""
 
         def settle(task: asyncio.Task[Receipt | Refusal]) -> None:
-            self._answered.pop(once, None)
+            self._asked.pop(once, None)
             if (
                 not task.cancelled()
                 and task.exception() is None
@@ -189,9 +200,22 @@ class Delivering:
             ):
                 self._remember(once, said)
 
-        under_way = self._answered[once] = asyncio.get_running_loop().create_task(answer)
+        under_way = asyncio.get_running_loop().create_task(answer)
+        self._asked[once] = under_way, flight, msg_id
         under_way.add_done_callback(settle)
-        return asyncio.shield(under_way)
+        return self._awaited(once)
+
+    async def _awaited(self, once: str) -> Receipt | Refusal:
+        """Waits for that answer. When nobody does any more, a message that is lost is told of by a notice (02.27)."""
+        under_way, flight, msg_id = self._asked[once]
+        self._asking[once] += 1
+        try:
+            return await asyncio.shield(under_way)
+        finally:
+            self._asking[once] -= 1
+            if not self._asking[once]:
+                del self._asking[once]
+                flight.left(msg_id)
 
     def _receipt(
         self,

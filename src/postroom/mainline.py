@@ -45,6 +45,7 @@ class MainLoop:
         session: whose.
         wake: the host's; called in the session's loop.
         drained: gets the entries that the host has confirmed, and how many messages there were in all.
+        is_over: says of an entry that comes back that nobody needs to read it any more.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class MainLoop:
         session: Session,
         wake: Callable[[], object] | None,
         drained: Callable[[Sequence[Entry], int], None],
+        is_over: Callable[[Entry | Mark], bool],
     ) -> None:
         self._session = session
         self._wake = wake
         self._drained = drained
+        self._is_over = is_over
         self._queue: MainQueue[Entry | Mark] = MainQueue()
         self._bell = Bell()
         self._loop = asyncio.get_running_loop()
@@ -227,7 +230,7 @@ class MainLoop:
             self._drained(own, len(entries))
 
         def release() -> None:
-            self._queue.put_back(items)
+            self._queue.put_back([item for item in items if not self._is_over(item)])
             if lease:
                 session.release(lease)
             self._heard(self._queue.nudge() if items else False)

@@ -16,6 +16,9 @@ from postroom.errors import BadUsage
 
 __all__ = ["NOTHING", "Outcome", "ending", "outcome", "path_text"]
 
+MAX_AMOUNT = 2**53
+"""The largest number in `usage`: what every reader of JSON keeps exact."""
+
 MAX_PATH_LENGTH = 4096
 """Characters of a path: what the system takes, and what `agent.json` keeps."""
 
@@ -81,7 +84,7 @@ def path_text(what: str, path: object) -> str | None:
         return None
     try:
         text = os.fsdecode(cast("str", path))
-    except TypeError:
+    except Exception:  # it is the host's object that says what path it is
         raise BadUsage(f"`{what}` is a path, and this is {_what(path)}.", "Give a text or a Path.") from None
     if not text or "\0" in text or len(text) > MAX_PATH_LENGTH:
         raise BadUsage(
@@ -103,7 +106,8 @@ def _amounts(usage: object) -> Mapping[str, int | float] | None:
     for name, amount in cast("Mapping[object, object]", usage).items():
         if amount is None:
             continue
-        if not isinstance(name, str) or type(amount) not in (int, float):
+        number = type(amount) in (int, float) and -MAX_AMOUNT <= cast("float", amount) <= MAX_AMOUNT
+        if not isinstance(name, str) or not number:  # NaN is no number either
             raise BadUsage(
                 "`usage` is a mapping from names to numbers, and there is something else in it.",
                 'Give such as {"input_tokens": 12}.',

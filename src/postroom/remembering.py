@@ -13,18 +13,19 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING
 
+from postroom.agent import Agent
 from postroom.ask import INSIDE
-from postroom.core.address import normal_form, ref_of, split_ref
+from postroom.core.address import check_name, normal_form, ref_of, split_ref
 from postroom.core.index import Candidate
 from postroom.core.listing import Row
 from postroom.core.message import Receipt, Refusal
-from postroom.errors import BadUsage, PostroomError
+from postroom.errors import BadUsage, InvalidName, PostroomError
 from postroom.state.transcripts import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from postroom.agent import Agent, Observer
+    from postroom.agent import Observer
     from postroom.core.index import Index
     from postroom.core.runs import Life
     from postroom.core.transcript import Rebuilt
@@ -42,10 +43,28 @@ class Remembering:
         _index: Index
         _known: dict[str, Candidate]
         _left: bool
-        _tokens: dict[bytes, Agent | Observer]
+        _names: dict[str, str]
+        _tokens: dict[bytes, Agent | Observer | str]
         _transcripts: bool
 
+        def _agent(self, identity: str) -> Agent | str: ...
+
         def log(self, line: str) -> None: ...
+
+    # ── names ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _taken(self, form: str) -> bool:
+        """Whether a name would mean somebody here already: an agent by its name or its id, or the session itself."""
+        return form in self._names or form == normal_form(self.session.name)
+
+    def _name(self, life: Life) -> None:
+        self._names[normal_form(life.name)] = life.id
+        self._names.setdefault(normal_form(life.id), life.id)
+
+    def _unname(self, life: Life) -> None:
+        for form in (normal_form(life.name), normal_form(life.id)):
+            if self._names.get(form) == life.id:
+                del self._names[form]
 
     # ── in the index ───────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +82,8 @@ class Remembering:
     def token_for(self, who: Agent | Observer) -> str:
         """A new token, by which a process is known as this agent or observer."""
         token = INSIDE + secrets.token_hex(16)
-        self._tokens[digest(token)] = who
+        # By its id, so that a token keeps no evicted agent in memory.
+        self._tokens[digest(token)] = who.id if isinstance(who, Agent) and not who.workflow else who
         return token
 
     def environment(self, token: str) -> dict[str, str]:
@@ -82,7 +102,11 @@ class Remembering:
 
     def by_token(self, token: str) -> Agent | Observer | None:
         """Whose token this is; None: nobody's. Looked up by its hash, so that no time tells anything of it."""
-        return self._tokens.get(digest(token)) if token else None
+        who = self._tokens.get(digest(token)) if token else None
+        if isinstance(who, str):
+            found = self._agent(who)
+            return found if isinstance(found, Agent) else None
+        return who
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +120,7 @@ class Remembering:
         self._files.write(life, sync=sync)
         was = agent.life
         agent.life = life
+        agent.unwritten = False
         if agent.id not in self._known or was.state != life.state or was.name != life.name:
             self._show(candidate_of(life))
 
@@ -109,6 +134,7 @@ class Remembering:
         except PostroomError as error:
             self.log(f"how {agent.id} stands could not be written down: {error.code}")
             agent.life = life
+            agent.unwritten = True
             self._show(candidate_of(life))
             return error
         return None
@@ -144,6 +170,16 @@ class Remembering:
         if agent.recorded.get(form) != answer.pin.identity and agent.transcript is not None:
             agent.recorded[form] = answer.pin.identity
             agent.transcript.sent(to, answer)
+
+
+def derived(agent_type: str, identity: str) -> str:
+    """A name for an agent that was given none: its type, and two digits of its id."""
+    digits = ref_of(identity)[:2]
+    kept = "".join(c if c.isalnum() else "-" for c in agent_type).strip("-")[:61].strip("-")
+    try:
+        return check_name(f"{kept or 'agent'}-{digits}")
+    except InvalidName:  # letters of which a name cannot be made
+        return f"agent-{digits}"
 
 
 def candidate_of(life: Life) -> Candidate:

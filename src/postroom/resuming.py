@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from postroom import calling
+from postroom.agent import BEGUN
 from postroom.batch import Batch
 from postroom.core import runs
 from postroom.core.message import Refusal
@@ -77,6 +78,14 @@ class Flight:
         self.ended: asyncio.Future[tuple[AgentState, str | None]] | None = None
         self._task = asyncio.get_running_loop().create_task(self._fly())
         self._task.add_done_callback(self._fell)
+
+    def holds(self, msg_id: str) -> bool:
+        """Whether this message was handed to `resume`."""
+        return any(entry.msg_id == msg_id for entry in self._handed)
+
+    def left(self, msg_id: str) -> None:
+        """Nobody waits any more for what becomes of this message."""
+        self._awaited.discard(msg_id)
 
     def expect(self, msg_id: str) -> None:
         """A message has joined, whose sender will be told by what `joined` returns; from this instant on."""
@@ -209,6 +218,7 @@ class Flight:
         if self.over.done() and self.over.result() is not None:
             return
         assert self._host.resume is not None, "the route is refused where there is none"
+        BEGUN.set({**BEGUN.get(), self._agent.id: self._agent.run})
         await calling.call(self._host.resume, self._agent, messages, seconds=None)
 
     def _land(self, why: Refusal | None) -> None:
