@@ -11,11 +11,22 @@ from weakref import ref
 
 import pytest
 
-from postroom import Agent, BadUsage, Batch, Gathering, InvalidName, Limits, SessionClosed
+from postroom import (
+    Agent,
+    AgentStopped,
+    BadUsage,
+    Batch,
+    Gathering,
+    InvalidName,
+    Limits,
+    Refusal,
+    SessionClosed,
+)
 from postroom.core.queues import Entry
-from postroom.errors import PostroomError, Veto
+from postroom.errors import PostroomError, StoreFailed, Veto
 from postroom.lifecycle import Hooks, LifecycleEvent
 from postroom.outcome import MAX_PATH_LENGTH, Outcome, ending, outcome
+from postroom.state.agent_files import AgentFiles
 from tests.crew import Starter, Time, attributes, blocks, hosted, peer_of, refused, sent, words
 from tests.test_agents_recipients import Host, host
 from tests.transports.ends import run, until
@@ -572,7 +583,7 @@ def running_to(text: str | None, error: type[BaseException] | None = None) -> Ca
         except (ValueError, asyncio.CancelledError):
             pass
 
-    async def resume(agent: Agent, messages: Batch) -> None:
+    async def resume(agent: Agent, messages: Any) -> None:
         del messages
         tasks.add(asyncio.get_running_loop().create_task(go(agent)))
 
@@ -903,5 +914,440 @@ def test_a_veto_is_an_error_of_ours_and_the_run_goes_on() -> None:
             (told,) = entries(agents.main.drain())
             assert told.task is not None
             assert told.task.result == "after 1 vetoes"
+
+    run(work())
+
+
+# ── what an attack found ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("06.5", "06.7")
+def test_a_worker_whose_run_was_stopped_goes_on_with_other_agents_and_with_this_one() -> None:
+    async def work() -> None:
+        async with hosted(resume=Starter()) as (session, agents):
+            one, two = await agents.start("one"), await agents.start("two")
+
+            async def worker() -> list[list[str]]:
+                read: list[list[str]] = []
+                try:
+                    async with one.running():
+                        await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.uncancel()
+                for agent in (two, one):
+                    async with agent.running():
+                        assert await agent.wait(5)
+                        read.append(words(agent.drain()))
+                return read
+
+            task = asyncio.get_running_loop().create_task(worker())
+            await asyncio.sleep(0)
+            await agents.stop(one, by_user=False)
+            sent(await session.send("one", "again", summary="s"), "resumed")
+            for name in ("one", "two"):
+                sent(await session.send(name, f"for {name}", summary="s"))
+            async with asyncio.timeout(20):
+                assert await task == [["for two"], ["for one"]]
+
+    run(work())
+
+
+@pytest.mark.rule("06.5", "02.24")
+def test_what_a_stopped_run_has_begun_takes_and_ends_nothing_of_the_next() -> None:
+    async def work() -> None:
+        async with hosted(resume=Starter()) as (session, agents):
+            worker = await agents.start("worker")
+            begun, go = asyncio.Event(), asyncio.Event()
+            left: list[asyncio.Task[tuple[list[str], bool, bool]]] = []
+
+            async def child() -> tuple[list[str], bool, bool]:
+                begun.set()
+                await go.wait()
+                return words(worker.drain()), await worker.wait(5), await worker.finish(result="old")
+
+            async def loop() -> None:
+                async with worker.running():
+                    left.append(asyncio.get_running_loop().create_task(child()))
+                    await begun.wait()
+                    await agents.stop(worker, by_user=False)  # it stops itself
+                    sent(await session.send("worker", "begins the next", summary="s"), "resumed")
+                    sent(await session.send("worker", "for the next", summary="s"))
+                    assert words(worker.drain()) == []
+                    assert not await worker.finish(result="old")
+
+            await loop()
+            go.set()
+            assert await left[0] == ([], False, False)
+            assert (worker.state, worker.run, words(worker.drain())) == ("live", 2, ["for the next"])
+            assert not await worker.finish(result="old", run_number=1)
+            assert await worker.finish(result="new", run_number=2)
+
+    run(work())
+
+
+@pytest.mark.rule("06.13")
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_run_that_comes_too_late_is_not_taken_for_the_next_one(plain: bool) -> None:
+    async def work() -> None:
+        late, over = asyncio.Event(), asyncio.Event()
+        came: list[tuple[str, int | str]] = []
+        tasks: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+
+        async def begin(agent: Agent, text: str, first: bool) -> None:
+            if first:
+                await late.wait()
+            try:
+                async with agent.running() as its_run:
+                    came.append((text, its_run.number))
+                    await over.wait()
+            except AgentStopped:
+                came.append((text, "too late"))
+
+        def started(agent: Agent, text: str) -> None:
+            tasks.append(loop.create_task(begin(agent, text, text == "first")))
+
+        def plainly(agent: Agent, messages: Any) -> None:
+            loop.call_soon_threadsafe(started, agent, words(messages)[0])
+            if words(messages)[0] == "first":
+                raise ValueError
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            started(agent, words(messages)[0])
+            if words(messages)[0] == "first":
+                raise ValueError
+
+        async with hosted(resume=plainly if plain else resume) as (session, agents):
+            worker = await agents.start("worker")
+            await worker.finish()
+            refused(await session.send("worker", "first", summary="s"), "resume_failed")
+            sent(await session.send("worker", "second", summary="s"), "resumed")
+            late.set()
+            await until(lambda: len(came) == 2)
+            assert sorted(came) == [("first", "too late"), ("second", 3)]
+            with pytest.raises(AgentStopped, match="Another loop"):
+                async with worker.running():
+                    pass
+            over.set()
+            await asyncio.gather(*tasks)
+
+    run(work())
+
+
+@pytest.mark.rule("02.24", "06.13", "06.15")
+def test_nobody_finds_or_stops_an_agent_that_a_hook_has_not_allowed_yet() -> None:
+    async def work() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def slow(event: LifecycleEvent) -> None:
+            asked.set()
+            await go.wait()
+
+        async with hosted(hooks=Hooks(task_created=slow)) as (session, agents):
+            starting = asyncio.get_running_loop().create_task(agents.start("worker", agent_id="job"))
+            await asked.wait()
+            assert agents.get("worker") is agents.get("job") is None
+            assert len(agents) == 0
+            refused(await session.send("worker", "early", summary="s"), "not_found")
+            go.set()
+            assert await starting is agents.get("worker")
+
+    run(work())
+
+
+@pytest.mark.rule("02.24", "06.13")
+def test_what_could_not_be_written_is_not_let_go_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with host.open() as (session, agents):
+            worker = await agents.start("worker")
+
+            def full(*_: object, **__: object) -> None:
+                raise StoreFailed("The disk is full.")
+
+            with monkeypatch.context() as disk:
+                disk.setattr(AgentFiles, "write", full)
+                with pytest.raises(StoreFailed):
+                    await agents.stop(worker)
+                with pytest.raises(StoreFailed):
+                    agents.evict(worker)
+                refused(await session.send("worker", "x", summary="s"), "stopped_by_user")
+            agents.evict(worker)
+            refused(await session.send("worker", "x", summary="s"), "stopped_by_user")
+
+    run(work())
+
+
+@pytest.mark.rule("03.57", "02.25")
+def test_to_be_evicted_gives_no_full_bucket() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter, limits=Limits(bucket_capacity=5, refill_per_second=0.05)) as (
+            _,
+            agents,
+        ):
+            talker = await agents.start("talker")
+            await agents.start("worker")
+            for count in range(5):
+                await talker.send("worker", f"{count}", summary="s")
+                worker = agents.get("worker")
+                assert worker is not None
+                worker.drain()
+                await worker.finish()
+                agents.evict(worker)
+                del worker
+                gc.collect()
+            refused(await talker.send("worker", "one more", summary="s"), "rate_limited")
+
+    run(work())
+
+
+@pytest.mark.rule("03.66", "03.68")
+@pytest.mark.parametrize("split", [False, True])
+def test_agents_that_answer_each_other_come_to_rest_also_where_one_task_reads_and_another_acts(
+    split: bool,
+) -> None:
+    async def work() -> None:
+        calm = Limits(bucket_capacity=500, total_capacity=5000, repeat_seconds=0)
+        async with hosted(limits=calm) as (_, agents):
+            pair = [await agents.start("ada"), await agents.start("bob")]
+            count = 0
+            ended = asyncio.Event()
+
+            async def answer(me: Agent, other: Agent) -> None:
+                nonlocal count
+                count += 1
+                if count > 100 or isinstance(
+                    await me.send(other.name, f"answer {count}", summary="s"), Refusal
+                ):
+                    ended.set()
+
+            async def read(me: Agent, heard: asyncio.Queue[None]) -> None:
+                while await me.wait():
+                    me.drain()
+                    heard.put_nowait(None)
+
+            async def act(me: Agent, other: Agent, heard: asyncio.Queue[None]) -> None:
+                while True:
+                    await heard.get()
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+                    await answer(me, other)
+
+            async def both(me: Agent, other: Agent) -> None:
+                while await me.wait():
+                    me.drain()
+                    await answer(me, other)
+
+            tasks: list[asyncio.Task[None]] = []
+            for me, other in (pair, pair[::-1]):
+                if split:
+                    heard: asyncio.Queue[None] = asyncio.Queue()
+                    tasks += [
+                        asyncio.create_task(read(me, heard)),
+                        asyncio.create_task(act(me, other, heard)),
+                    ]
+                else:
+                    tasks.append(asyncio.create_task(both(me, other)))
+            sent(await pair[0].send("bob", "begin", summary="s"))
+            async with asyncio.timeout(20):
+                await ended.wait()
+            assert count <= 30
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(work())
+
+
+@pytest.mark.rule("03.66")
+def test_a_loop_that_never_waits_says_that_what_it_sends_now_has_another_cause() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            ada, bob = await agents.start("ada"), await agents.start("bob")
+            sent(await bob.send("ada", "hello", summary="s"))
+            ada.drain()
+            ada.drain()
+            sent(await ada.send("bob", "an answer", summary="s"))
+            assert len(chain_of(bob.drain())) == 2
+            ada.turn_over()
+            sent(await ada.send("bob", "by my timer", summary="s"))
+            assert len(chain_of(bob.drain())) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("06.12", "02.27")
+def test_without_background_work_a_sender_hears_of_the_run_that_read_its_message() -> None:
+    async def work() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def its_loop(agent: Agent, texts: list[str]) -> None:
+            async with agent.running() as its_run:
+                its_run.result = f"read {texts}"
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            begun.set()
+            if words(messages) == ["one"]:
+                await go.wait()
+            tasks.add(asyncio.get_running_loop().create_task(its_loop(agent, words(messages))))
+
+        async with hosted(resume=resume, background=False) as (session, agents):
+            await (await agents.start("worker")).finish()
+            first = asyncio.create_task(session.send("worker", "one", summary="s"))
+            await begun.wait()
+            second = asyncio.create_task(session.send("worker", "two", summary="s"))
+            await asyncio.sleep(0)
+            go.set()
+            async with asyncio.timeout(20):
+                assert sent(await first, "resumed").result == "read ['one']"
+                assert sent(await second, "resumed").result == "read ['two']"
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+def test_progress_that_comes_back_after_its_run_has_ended_is_read_by_nobody() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            chief = await agents.start("chief")
+            for owner in (None, chief):
+                worker = await agents.start("worker", owner=owner)
+                worker.progress("half")
+                taken = agents.main.drain(idle=True) if owner is None else chief.drain()
+                await worker.finish()
+                agents.main.drain().confirm()
+                chief.drain()
+                taken.release()
+                assert not agents.main.drain(idle=True)
+                assert not chief.drain()
+
+    run(work())
+
+
+@pytest.mark.rule("02.27", "11.5")
+def test_a_sender_that_stopped_waiting_is_told_by_a_notice_also_where_it_chose_the_id() -> None:
+    async def work() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            begun.set()
+            await go.wait()
+            raise ValueError
+
+        async with hosted(resume=resume) as (session, agents):
+            await (await agents.start("worker")).finish()
+            agents.main.drain().confirm()
+            raw = {"to": "worker", "message": "x", "summary": "s"}
+            msg_id = session.new_id()
+            waiting = asyncio.create_task(session.send_call(raw, msg_id=msg_id))
+            await begun.wait()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            go.set()
+            await until(lambda: agents.main.waiting == 1)
+            assert msg_id in words(agents.main.drain())[0]
+
+    run(work())
+
+
+@pytest.mark.rule("11.5")
+def test_a_send_that_is_under_way_is_not_forgotten_for_ten_thousand_others() -> None:
+    async def work() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+        starter = Starter()
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            begun.set()
+            await go.wait()
+            await starter(agent, messages)
+
+        async with hosted(resume=resume) as (session, agents):
+            await (await agents.start("worker")).finish()
+            other = await agents.start("other")
+            msg_id = session.new_id()
+            raw = {"to": "worker", "message": "pay 10", "summary": "s"}
+            first = asyncio.create_task(session.send_call(raw, msg_id=msg_id))
+            await begun.wait()
+            for count in range(10_001):
+                note = {"to": "other", "message": f"{count}", "summary": "s"}
+                sent(await session.send_call(note, msg_id=session.new_id()))
+                if not count % 1000:
+                    other.drain()
+            again = asyncio.create_task(session.send_call(raw, msg_id=msg_id))
+            await asyncio.sleep(0)
+            go.set()
+            assert await first == await again
+            assert starter.texts == ["pay 10"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.16")
+def test_to_stop_a_scripts_agent_stops_no_script() -> None:
+    agents_: list[Agent] = []
+
+    async def script(agent: Agent, prompt: str) -> str:
+        agents_.append(agent)
+        await asyncio.Event().wait()
+        return prompt
+
+    async def work() -> None:
+        async with hosted(run=script) as (session, agents):
+            running = asyncio.create_task(session.run_agent("x"))
+            await until(lambda: bool(agents_))
+            await agents.stop(agents_[0], by_user=False)
+            with pytest.raises(AgentStopped):
+                await running
+            again = asyncio.create_task(session.run_agent("y"))
+            await until(lambda: len(agents_) == 2)
+            again.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await again
+            assert agents_[1].state == "killed"
+
+    run(work())
+
+
+@pytest.mark.rule("02.25", "11.10")
+def test_nothing_brings_an_evicted_agent_back_but_a_use_of_it(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            chief = await agents.start("chief")
+            gone: list[ref[Agent]] = []
+            for number in range(5):
+                agent = await agents.start(f"w{number}", owner=chief if number % 2 else None)
+                agent.environment()
+                await agent.finish(result="x")
+                agents.evict(agent)
+                gone.append(ref(agent))
+                del agent
+            chief.drain()
+            await chief.finish()
+            agents.evict(chief)
+            gone.append(ref(chief))
+            del chief
+            agents.main.drain().confirm()
+            gc.collect()
+            assert [one() for one in gone] == [None] * 6
+
+    run(work())
+
+
+@pytest.mark.rule("06.3")
+def test_a_time_to_wait_is_a_number() -> None:
+    async def work() -> None:
+        async with hosted() as (_, agents):
+            worker = await agents.start("worker")
+            for waiting in (worker.wait, agents.main.wait):
+                with pytest.raises(ValueError, match="number"):
+                    await waiting(float("nan"))
+                assert not await waiting(-1)
+                forever = asyncio.create_task(waiting(10**400))
+                await asyncio.sleep(0)
+                forever.cancel()
 
     run(work())
