@@ -145,6 +145,21 @@ class Delivering:
             self._remember(once, receipt)
         return receipt
 
+    def can_take(self, agent: Agent) -> bool:
+        """Whether what is handed to an agent now is read: it is live, or may be resumed."""
+        return agent.takes or isinstance(self._route(agent), route.Resume)
+
+    def hand(self, agent: Agent, entry: Entry) -> None:
+        """Puts what its mailbox brought into an agent's list; one whose run has ended is resumed for it (02.25, 07.9)."""
+        self._agent(agent.id)  # it may have been evicted
+        agent.pending.append(entry)
+        self._deliverable(entry)
+        if agent.takes:
+            agent.ring()
+            self.tell("message_queued", agent, msg_id=entry.msg_id)
+        elif agent.flight is None and self.can_take(agent):
+            self._resume(agent)
+
     def _route(self, agent: Agent) -> route.Route:
         return route.route(
             route.Recipient(

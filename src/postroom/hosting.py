@@ -61,6 +61,7 @@ class Hosting:
         def _check_open(self) -> None: ...
 
     _telling_lead: set[asyncio.Task[None]]
+    _reseated: Callable[[], None] | None = None
     folder: str | None = None
     identity: Mapping[str, str] = {}
 
@@ -125,9 +126,26 @@ class Hosting:
         seat = cast("Teaming | None", self._sending.team)
         return seat if seat is not None and seat.team is not None else None
 
+    @property
+    def seated(self) -> bool:
+        """Whether it has a place in a team, which may have ended meanwhile."""
+        return self._sending.team is not None
+
+    @property
+    def place(self) -> Teaming | None:
+        """Its place in a team that is not over, also where there is no team yet; None: it has none."""
+        seat = cast("Teaming | None", self._sending.team)
+        return None if seat is None or seat.over else seat
+
     def seat(self, seat: Teammates | None) -> None:
         """Takes a place in a team, or gives it up with None."""
         self._sending.team = seat
+        if self._reseated is not None:
+            self._reseated()
+
+    def on_team(self, heard: Callable[[], None]) -> None:
+        """Has this called whenever this session takes a place in a team, or gives it up."""
+        self._reseated = heard
 
     def turn_over(self, words: str) -> None:
         """A turn has ended: a teammate tells its lead (07.20)."""

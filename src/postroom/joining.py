@@ -61,8 +61,8 @@ async def attend(session: Session, state: str) -> None:
 
 
 def is_free(session: Session) -> bool:
-    """Whether a session takes part in no team."""
-    return session.team is None
+    """Whether a session takes part in no team, and is not about to."""
+    return session.place is None
 
 
 def own_files(session: Session) -> TeamFiles:
@@ -72,19 +72,21 @@ def own_files(session: Session) -> TeamFiles:
     return files_of(places_of_session(session), team_name(session.id), session.id)
 
 
-async def take_lead(session: Session) -> None:
-    """Takes the lead's place in a session's own team, as a crash may have left it (07.22)."""
+async def take_lead(session: Session) -> Teaming:
+    """Takes the lead's place in a session's own team, as a crash may have left it (07.22). Once: not beside another."""
     seat = _seated(session, places_of_session(session), team_name(session.id), LEAD, session.id)
 
     def after_a_crash(team: Team | None) -> Team | None:
         return None if team is None else taken_up(team, (), session.now())
 
     try:
-        await asyncio.to_thread(seat.files.change, after_a_crash)
+        if seat.files.mark() is not None:
+            await asyncio.to_thread(seat.files.change, after_a_crash)
         await seat.look()
     except (PostroomError, NotLocked, OSError) as error:
         session.log(f"the team could not be taken up: {error}")
     seat.begin()
+    return seat
 
 
 def _seated(session: Session, places: Places, team: str, name: str, lead_session_id: str = "") -> Teaming:

@@ -113,6 +113,7 @@ class Teaming:
         self._seen: tuple[object, object] = (None, None)
         self._told: set[str] = set()
         self._handed: dict[str, str] = {}
+        self._leaving: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
         self._closed = False
@@ -132,10 +133,14 @@ class Teaming:
 
     @property
     def members(self) -> frozenset[str]:
-        """The names in the roster, without the lead."""
-        return (
-            frozenset() if self.team is None else frozenset(m.name for m in self.team.members if not m.lead)
-        )
+        """The names in the roster, without the lead; who left counts until what it wrote before was read."""
+        present = () if self.team is None else self.team.members
+        return frozenset(one.name for one in present if not one.lead) | self._leaving
+
+    @property
+    def over(self) -> bool:
+        """Whether this place is none any more."""
+        return self._closed
 
     def mailbox_of(self, name: str) -> Mailbox:
         """The mailbox of a member. Raises InvalidName for a name that no member can have."""
@@ -175,7 +180,15 @@ class Teaming:
             if self.team is not None:
                 if self.mailbox.mark() != self._seen[1]:
                     await self._take()
+                self._forget_the_gone()
                 await self._send_off()
+                self._forget_the_gone()
+
+    def _forget_the_gone(self) -> None:
+        """Who has left has no request open any more, once what it wrote before that was read."""
+        for name in self._leaving:
+            self.requests = forgotten(self.requests, name)
+        self._leaving.clear()
 
     async def _read(self) -> None:
         mark = self.files.mark()
@@ -184,8 +197,7 @@ class Teaming:
         if before is not None and team is not None:
             self.team = teams.remembering(team, before, self.session.now())
         gone = teams.changes(before, team)
-        for member in gone.left:
-            self.requests = forgotten(self.requests, member.name)
+        self._leaving.update(member.name for member in gone.left if not member.lead)
         self._show()
         self._seen = (mark, self._seen[1])
         if team is not None:
@@ -223,6 +235,7 @@ class Teaming:
         """The other members, for a listing (01.29). What each does is its own claim."""
         if self.team is None:
             return []
+        inside = {seat.name for seat in self.enlisted.values()}  # they have rows as agents
         return [
             Row(
                 identity=self.team.identity(member),
@@ -239,7 +252,7 @@ class Teaming:
                 confirms="written",
             )
             for member in self.team.members
-            if member.name != self.name
+            if member.name != self.name and member.name not in inside
         ]
 
     # ── arriving ─────────────────────────────────────────────────────────────────────────────────
@@ -568,6 +581,8 @@ class Teaming:
 
     async def close(self) -> None:
         """The session ends: a member leaves; a lead takes its team's folder away, never the tasks (07.22)."""
+        for seat in self.enlisted.values():
+            seat.stop()
         if self._closed:
             return
         try:

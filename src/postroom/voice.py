@@ -64,6 +64,11 @@ class Teammates(Protocol):
         ...
 
     @property
+    def over(self) -> bool:
+        """Whether this place is none any more."""
+        ...
+
+    @property
     def enlisted(self) -> Mapping[str, object]:
         """The agents inside this session that are members: by their ids (07.9)."""
         ...
