@@ -654,3 +654,93 @@ def test_a_session_where_nobody_was_ever_in_a_team_loads_nothing_of_one(home: Pa
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[]\n"
+
+
+# ── reports ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_report_4_the_leads_two_names_reach_the_same_session(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            sent(await both.member.send("team-lead", "by its name in the team", summary="s"), "written")
+            sent(await both.member.send("lead", "by its name as a session", summary="s"))
+            await both.look()
+            assert sorted(texts(both.lead)) == ["by its name as a session", "by its name in the team"]
+            refused(await both.lead.send("team-lead", "x", summary="s"), "cannot_message_self")
+            refused(await both.lead.send("lead", "x", summary="s"), "cannot_message_self")
+
+    run(work())
+
+
+def test_report_40_ten_at_once_are_ten_in_the_order_of_each_sender(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            answers = await asyncio.gather(
+                *(both.lead.send("schema", f"lead {number}", summary="s") for number in range(5)),
+                *(both.member.send("team-lead", f"member {number}", summary="s") for number in range(5)),
+            )
+            assert [sent(one, "written").to.name for one in answers] == ["schema"] * 5 + ["team-lead"] * 5
+            await both.look()
+            assert texts(both.member) == [f"lead {number}" for number in range(5)]
+            assert texts(both.lead) == [f"member {number}" for number in range(5)]
+
+    run(work())
+
+
+def written(both: Crew, data: bytes) -> None:
+    """Puts bytes in the place of the member's mailbox, as another program may."""
+    path = Path(both.seat.mailbox.path)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o600)
+
+
+def test_report_42_a_mailbox_that_another_program_overfilled_is_drained_and_emptied(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            lines = [
+                mailfile.encoded(
+                    Entry(from_="team-lead", text=f"{number} " + "x" * 1_600, timestamp=stamp(0))
+                )
+                for number in range(1_065)
+            ]
+            written(both, b"[" + b",".join(lines) + b"]")
+            read: list[str] = []
+            for _ in range(30):
+                await both.seat.look()
+                read += [text.split()[0] for text in texts(both.member)]
+            assert read == [str(number) for number in range(1_065)]
+            assert Path(both.seat.mailbox.path).read_text() == "[]"
+
+    run(work())
+
+
+GOOD = mailfile.encoded(Entry(from_="team-lead", text="fine", timestamp=stamp(0)))
+BARE = b'{"from":"team-lead","text":"bare","timestamp":"2026-11-30T12:00:00.000Z","read":false,"more":1}'
+
+
+@pytest.mark.parametrize(
+    ("data", "read", "told"),
+    [
+        (b"[" + BARE + b"]", ["bare"], False),
+        (b"[" + GOOD + b',{"text":"no sender","timestamp":"x","read":false}]', ["fine"], True),
+        (b"[" + GOOD + b",", ["fine"], True),
+        (b"\xef\xbb\xbf[" + GOOD + b"]", ["fine"], True),
+        (b"[" + GOOD + b"][" + BARE + b"]", ["fine", "bare"], True),
+    ],
+    ids=["no-type", "no-sender", "truncated", "bom", "two-arrays"],
+)
+def test_report_43_what_is_damaged_costs_itself_alone(
+    data: bytes, read: list[str], told: bool, places: Places
+) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            written(both, data)
+            await both.seat.look()
+            assert texts(both.member) == read
+            problems = [one for one in both.member.problems if "mailbox" in one]
+            assert bool(problems) == told
+            await both.seat.look()
+            assert [one for one in both.member.problems if "mailbox" in one] == problems
+
+    run(work())

@@ -112,6 +112,7 @@ class Teaming:
         self._seconds = HEADLESS_SECONDS if headless and self.lead else LOOK_SECONDS
         self._seen: tuple[object, object] = (None, None)
         self._told: set[str] = set()
+        self._turns: dict[str, asyncio.Lock] = {}
         self._handed: dict[str, str] = {}
         self._leaving: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -403,9 +404,17 @@ class Teaming:
         seat = self.enlisted.get(voice.origin.identity)
         if seat is not None:
             return await seat.deliver(voice, draft, found, msg_id)
-        target, session = self._meant(found.candidate), self.session
+        target = self._meant(found.candidate)
         if target.name == self.name:
             return refusal("cannot_message_self", name=target.name)
+        async with self._turns.setdefault(target.name, asyncio.Lock()):  # in the order of the calls (11.6)
+            return await self._deliver(voice, draft, found, target, msg_id)
+
+    async def _deliver(
+        self, voice: Voice, draft: contract.Draft, found: Resolved, target: Candidate, msg_id: str | None
+    ) -> Receipt | Refusal:
+        """The same, for the teammate that is meant, when it is this message's turn."""
+        session = self.session
         if draft.text is not None and frame_text.parse(draft.text) is not None:
             return refusal("protocol_frame_in_text", what="built like a frame of the team protocol")
         try:
