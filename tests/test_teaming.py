@@ -16,8 +16,15 @@ import pytest
 
 from postroom import BadUsage, InvalidName, Session, joining, open_session, opening, teaming
 from postroom.core import envelope, frame_text, mailfile
-from postroom.core.frames import IdleNotification, ShutdownRequest
+from postroom.core.frames import (
+    IdleNotification,
+    PermissionRequest,
+    PermissionResponse,
+    PlanApprovalRequest,
+    ShutdownRequest,
+)
 from postroom.core.mailfile import Entry
+from postroom.core.roles import Verdict
 from postroom.core.tasks import Draft
 from postroom.core.times import stamp
 from postroom.errors import StoreFailed
@@ -25,7 +32,7 @@ from postroom.joining import join, leave
 from postroom.state.teams import Places, belongings, places_of, tasks_of
 from postroom.teaming import Teaming
 from tests.crew import refused, sent
-from tests.framing import ALL
+from tests.framing import ALL, BY_TYPE
 from tests.transports.ends import run
 
 
@@ -324,6 +331,8 @@ def test_a_name_that_is_used_again_is_somebody_else_and_gets_no_old_mail(places:
             sent(await both.lead.send("schema", "for the first", summary="s"), "written")
             await both.seat.leave()  # before it looked
             await both.chief.look()
+            told = "schema has left the team; 1 message in its mailbox will not be read."
+            assert both.lead.problems.count(told) == 1
             assert (
                 any("1 message in its mailbox" in one or "were for" in one for one in both.lead.problems)
                 or True
@@ -533,6 +542,48 @@ def test_what_a_frame_asks_of_a_program_is_handed_to_it_and_its_failure_stops_no
             assert asked == ["permission_request"]
             assert texts(both.lead) == ["and a word"]
             assert len(both.chief.requests.of("permission", "schema")) == 1
+
+    run(work())
+
+
+@pytest.mark.rule("07.13", "07.15", "07.19")
+def test_requests_that_no_model_makes_are_sent_by_the_program_and_answered_once(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            asked: list[Any] = []
+
+            def acted(verdict: Verdict) -> None:
+                asked.append(verdict.frame)
+
+            both.chief.acted = both.seat.acted = acted
+            request, plan = BY_TYPE["permission_request"], BY_TYPE["plan_approval_request"]
+            assert isinstance(request, PermissionRequest)
+            assert isinstance(plan, PlanApprovalRequest)
+            request, plan = replace(request, agent_id="schema"), replace(plan, from_="schema")
+            sent(await both.seat.send_frame("team-lead", request), "written")
+            refused(await both.seat.send_frame("team-lead", request), "invalid_record")
+            refused(await both.chief.send_frame("schema", request), "invalid_record")
+            await both.look()
+            assert asked == [request]
+            answer = PermissionResponse(request_id=request.request_id, subtype="error", error="no")
+            refused(await both.seat.send_frame("team-lead", answer), "invalid_record")
+            sent(await both.chief.send_frame("schema", answer), "written")
+            refused(await both.chief.send_frame("schema", answer), "invalid_record")
+            await both.look()
+            assert asked[-1] == answer
+            sent(await both.seat.send_frame("team-lead", plan), "written")
+            await both.look()
+            assert plan.plan_content in texts(both.lead)[0]
+            said = {
+                "type": "plan_approval_response",
+                "request_id": plan.request_id,
+                "approve": False,
+                "feedback": "smaller steps",
+            }
+            sent(await both.lead.send_call({"to": "schema", "message": said}), "written")
+            await both.look()
+            assert "smaller steps" in texts(both.member)[0]
+            assert both.chief.requests.open == both.seat.requests.open == ()
 
     run(work())
 

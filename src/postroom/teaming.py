@@ -3,9 +3,7 @@
 `Teaming` is one place, the lead's or a member's. It looks at two files, the team's config and its own mailbox, once a second
 (twice for a headless lead, 07.11) and no more often than that: a look at a file that has not changed costs one `lstat`.
 
-SENDING: `deliver` is what `sending` calls for a teammate. A text is an entry as it stands; a structured record becomes its
-frame by the table of roles. Just before the write the config is read once more: whoever is no longer the member that
-was chosen gets nothing (02.21).
+SENDING is `mailing`'s: `deliver` is what `sending` calls for a teammate.
 
 ARRIVING: prose and the words of frames that are shown become messages in the session's own store, from where its loop
 takes them as any other mail; only then are the entries removed (07.5). A frame that may not be is journaled and never
@@ -27,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from postroom.core import contract, forms, frame_text, frames, roles, wire
+from postroom.core import frame_text, frames, roles, wire
 from postroom.core import team as teams
 from postroom.core.address import LEAD
 from postroom.core.frames import (
@@ -39,25 +37,25 @@ from postroom.core.frames import (
 )
 from postroom.core.listing import Row
 from postroom.core.mailfile import Entry
-from postroom.core.message import Message, Origin, Party, Receipt, Refusal
-from postroom.core.refusals import refusal
+from postroom.core.message import Message, Origin
 from postroom.core.requests import Departure, Requests, departed, forgotten, overdue
 from postroom.core.times import stamp
 from postroom.errors import PostroomError
+from postroom.mailing import SUMMARY, Mailing, sentence_of
 from postroom.state.locks import NotLocked
-from postroom.transports.mailbox import Mailbox, MailboxFull, MailboxWriteFailed
+from postroom.transports.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from postroom.core.frames import Frame
-    from postroom.core.index import Candidate, Index, Resolved
+    from postroom.core.index import Index
     from postroom.core.mailfile import Item
+    from postroom.core.requests import DepartureState
     from postroom.core.team import Team
     from postroom.session import Session
     from postroom.state.tasklist import TaskList
     from postroom.state.team_files import TeamFiles
-    from postroom.voice import Voice
 
 __all__ = ["Teaming"]
 
@@ -67,13 +65,8 @@ LOOK_SECONDS = 1.0
 HEADLESS_SECONDS = 0.5
 """How often a headless lead looks while it has members (07.11)."""
 
-NOTE = "In {name}'s mailbox, on disk. Nothing says when it is read; a reply comes as its own message."
-"""What `written` means of a teammate."""
 
-SUMMARY = "a {type} frame"
-
-
-class Teaming:
+class Teaming(Mailing):
     """One session's place in one team.
 
     Args:
@@ -104,7 +97,7 @@ class Teaming:
         self.team: Team | None = None
         self.requests = Requests()
         self.departures: dict[str, Departure] = {}
-        self.enlisted: dict[str, Teaming] = {}
+        self._enlisted: dict[str, Teaming] = {}
         self.mailbox = Mailbox(files.inboxes, name, shared=files.shared)
         self._index: Index = session.directory.own_index()
         self._shown: set[str] = set()
@@ -143,6 +136,11 @@ class Teaming:
         """Whether this place is none any more."""
         return self._closed
 
+    @property
+    def enlisted(self) -> dict[str, Teaming]:
+        """The agents inside this session that are members: their places, by their ids (07.9)."""
+        return self._enlisted
+
     def mailbox_of(self, name: str) -> Mailbox:
         """The mailbox of a member. Raises InvalidName for a name that no member can have."""
         found = self._boxes.get(name)
@@ -162,7 +160,7 @@ class Teaming:
             try:
                 await self.look()
             except (PostroomError, NotLocked, OSError) as error:
-                self._problem(f"The team {self.files.team} could not be looked at: {_sentence(error)}")
+                self._problem(f"The team {self.files.team} could not be looked at: {sentence_of(error)}")
             await asyncio.sleep(self._seconds)
 
     def _problem(self, sentence: str) -> None:
@@ -181,15 +179,22 @@ class Teaming:
             if self.team is not None:
                 if self.mailbox.mark() != self._seen[1]:
                     await self._take()
-                self._forget_the_gone()
+                await self._part()
                 await self._send_off()
-                self._forget_the_gone()
+                await self._part()
 
-    def _forget_the_gone(self) -> None:
-        """Who has left has no request open any more, once what it wrote before that was read."""
-        for name in self._leaving:
+    async def _part(self) -> None:
+        """Parts from who has left, once what it wrote before that was read: no request of its is open any more.
+
+        What lies unread in its mailbox is reported to the lead, and to nobody else (07.22).
+        """
+        gone, self._leaving = self._leaving, set()
+        for name in gone:
             self.requests = forgotten(self.requests, name)
-        self._leaving.clear()
+            left = len((await self.mailbox_of(name).look()).items) if self.lead else 0
+            if left:
+                messages = f"{left} {'message' if left == 1 else 'messages'}"
+                self.session.found(f"{name} has left the team; {messages} in its mailbox will not be read.")
 
     async def _read(self) -> None:
         mark = self.files.mark()
@@ -367,9 +372,9 @@ class Teaming:
             except Exception as error:
                 self.session.log(f"the host's answer to {frame.type} raised {type(error).__name__}")
 
-    def _step(self, member: str, state: str, now: int) -> None:
+    def _step(self, member: str, state: DepartureState, now: int) -> None:
         present = self.departures.get(member)
-        after = None if present is None else departed(present, state, now)  # pyright: ignore[reportArgumentType]
+        after = None if present is None else departed(present, state, now)
         if after is not None:
             self.departures[member] = after
 
@@ -394,136 +399,6 @@ class Teaming:
             sent_at=entry.timestamp,
             state="accepted",
         )
-
-    # ── leaving ──────────────────────────────────────────────────────────────────────────────────
-
-    async def deliver(
-        self, voice: Voice, draft: contract.Draft, found: Resolved, msg_id: str | None
-    ) -> Receipt | Refusal:
-        """Writes one message, or one structured record, into a teammate's mailbox (07.3, 02.21)."""
-        seat = self.enlisted.get(voice.origin.identity)
-        if seat is not None:
-            return await seat.deliver(voice, draft, found, msg_id)
-        target = self._meant(found.candidate)
-        if target.name == self.name:
-            return refusal("cannot_message_self", name=target.name)
-        async with self._turns.setdefault(target.name, asyncio.Lock()):  # in the order of the calls (11.6)
-            return await self._deliver(voice, draft, found, target, msg_id)
-
-    async def _deliver(
-        self, voice: Voice, draft: contract.Draft, found: Resolved, target: Candidate, msg_id: str | None
-    ) -> Receipt | Refusal:
-        """The same, for the teammate that is meant, when it is this message's turn."""
-        session = self.session
-        if draft.text is not None and frame_text.parse(draft.text) is not None:
-            return refusal("protocol_frame_in_text", what="built like a frame of the team protocol")
-        try:
-            team = await asyncio.to_thread(self.files.read)
-        except (PostroomError, NotLocked) as error:
-            return refusal("mailbox_write_failed", name=target.name, reason=_sentence(error).rstrip("."))
-        if team is None or team.identified(target.identity) is None:
-            return refusal("team_member_changed", name=target.name)
-        requests = self.requests
-        text = draft.text
-        frame: Frame | None = None
-        if draft.record is not None:
-            made = forms.outgoing(
-                draft.record,
-                me=self.name,
-                to=target.name,
-                members=self.members,
-                requests=requests,
-                now=session.now(),
-            )
-            if isinstance(made, Refusal):
-                return made
-            frame, requests, text = made.frame, made.requests, frame_text.encode(made.frame)
-        assert text is not None, "a bare subscription to a teammate is refused before"
-        summary = draft.summary or (SUMMARY.format(type=frame.type) if frame is not None else None)
-        answer = await self._written(target.name, target.identity, text, summary, msg_id)
-        if isinstance(answer, Refusal):
-            return answer
-        now = session.now()
-        if frame is not None:
-            self.requests = requests
-            self._sent(frame, target.name, now)
-        return Receipt(
-            status="written",
-            msg_id=answer,
-            to=Party(name=target.name, ref=target.ref, kind="teammate"),
-            note=NOTE.format(name=target.name),
-            pin=session.pinned(voice, draft.to, found, now),
-            waiting=voice.waiting(),
-            warnings=(*draft.warnings, *found.warnings),
-        )
-
-    def _meant(self, target: Candidate) -> Candidate:
-        """The teammate that an agent inside this session is."""
-        seat = self.enlisted.get(target.identity)
-        member = None if seat is None or self.team is None else self.team.member(seat.name)
-        return target if member is None or self.team is None else teams.candidate(self.team, member)
-
-    def _sent(self, frame: Frame, to: str, now: int) -> None:
-        """A frame of this session's has left: what follows from it here (07.18)."""
-        match frame:
-            case ShutdownRequest():
-                self.departures[to] = Departure(member=to, request_id=frame.request_id, since=now)
-            case ShutdownApproved():
-                self._step(self.name, "approved", now)
-            case ShutdownRejected():
-                self._step(self.name, "rejected", now)
-            case _:
-                pass
-
-    async def mail(self, to: str, text: str, *, summary: str | None = None) -> Receipt | Refusal:
-        """Writes an entry under this session's name in the team: a text, or a frame that this program sends itself.
-
-        Args:
-            to: the name of a member, or `team-lead`.
-            text: prose, or what `core.frame_text.encode` made.
-            summary: a preview.
-        """
-        member = None if self.team is None else self.team.member(to)
-        if self.team is None or member is None:
-            return refusal("not_found", to=to)
-        candidate = teams.candidate(self.team, member)
-        answer = await self._written(to, candidate.identity, text, summary, None)
-        if isinstance(answer, Refusal):
-            return answer
-        return Receipt(
-            status="written",
-            msg_id=answer,
-            to=Party(name=to, ref=candidate.ref, kind="teammate"),
-            note=NOTE.format(name=to),
-        )
-
-    async def _written(
-        self, to: str, identity: str, text: str, summary: str | None, msg_id: str | None
-    ) -> str | Refusal:
-        """Writes an entry and journals it; returns the id under which it went."""
-        session = self.session
-        msg_id = msg_id or session.new_id()
-        me = None if self.team is None else self.team.member(self.name)
-        entry = Entry(
-            from_=self.name,
-            text=text,
-            timestamp=stamp(session.now()),
-            msg_id=msg_id,
-            summary=summary,
-            color=me.color if me is not None and me.color else None,
-        )
-        session.sending_to(msg_id, identity, to)
-        refused: Refusal | None = None
-        try:
-            await self.mailbox_of(to).post(entry)
-        except MailboxFull:
-            refused = refusal("mailbox_full", name=to)
-        except MailboxWriteFailed as error:
-            refused = refusal("mailbox_write_failed", name=to, reason=error.reason)
-        session.went(
-            msg_id, "failed" if refused is not None else "written", refused.code if refused else f"to {to}"
-        )
-        return refused or msg_id
 
     async def turn_ended(self, words: str = "", *, failed: str | None = None) -> None:
         """Tells the lead that a member's turn has ended (07.20). The lead tells nobody."""
@@ -568,11 +443,6 @@ class Teaming:
             )
 
         await asyncio.to_thread(self.files.change, step)
-        if self.lead:
-            left = len((await self.mailbox_of(name).look()).items)
-            if left:
-                messages = f"{left} {'message' if left == 1 else 'messages'}"
-                self.session.found(f"{name} has left the team; {messages} in its mailbox will not be read.")
         await self._read()
 
     async def leave(self, why: teams.Why = "left") -> None:
@@ -602,7 +472,7 @@ class Teaming:
                     else:
                         await self.leave()
         except (PostroomError, NotLocked, OSError) as error:
-            self.session.log(f"leaving the team failed: {_sentence(error)}")
+            self.session.log(f"leaving the team failed: {sentence_of(error)}")
         self.team = None
         self._show()
         self.stop()
@@ -614,8 +484,3 @@ def id_of(item: Item) -> str:
     if entry is not None and entry.msg_id is not None and wire.is_id(entry.msg_id):
         return entry.msg_id
     return f"mailbox-{sha256(item.key.encode()).hexdigest()[:32]}"
-
-
-def _sentence(error: BaseException) -> str:
-    """What went wrong, as a sentence for a person."""
-    return error.message if isinstance(error, PostroomError) else f"{error}."
