@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom.core.contract import RECORDS
-from postroom.core.forms import Outgoing, outgoing, public_form
+from postroom.core.contract import RECORDS, SEND_MESSAGE
+from postroom.core.forms import SEND_MESSAGE_IN_A_TEAM, Outgoing, outgoing, public_form
 from postroom.core.frame_text import encode, parse
 from postroom.core.frames import PlanApprovalResponse, ShutdownApproved, ShutdownRejected, ShutdownRequest
 from postroom.core.message import Refusal
@@ -164,3 +164,14 @@ def test_an_empty_reason_is_no_reason() -> None:
         "approve": False,
         "reason": "x",
     }
+
+
+@pytest.mark.rule("01.4")
+def test_the_tool_names_each_form_while_a_team_is_active() -> None:
+    plain = cast("Any", SEND_MESSAGE)["input_schema"]["properties"]
+    told = cast("Any", SEND_MESSAGE_IN_A_TEAM)["input_schema"]["properties"]
+    assert told["message"]["type"] == ["string", "object", "null"]
+    for form in ("shutdown_request", "shutdown_response", "plan_approval_response"):
+        assert f'"{form}"' in told["message"]["description"]
+    assert {**told, "message": None} == {**plain, "message": None}
+    assert SEND_MESSAGE_IN_A_TEAM["description"] == SEND_MESSAGE["description"]

@@ -12,9 +12,10 @@ How it fails: a record that may not be sent, or answers nothing, is the refusal 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from postroom.core.address import LEAD
+from postroom.core.contract import SEND_MESSAGE
 from postroom.core.frames import (
     Frame,
     PlanApprovalResponse,
@@ -32,6 +33,24 @@ if TYPE_CHECKING:
 
     from postroom.core.message import Refusal
     from postroom.core.roles import Role
+
+
+def _in_a_team() -> dict[str, object]:
+    schema = cast("Mapping[str, Any]", SEND_MESSAGE["input_schema"])
+    message = {
+        "type": ["string", "object", "null"],
+        "description": (
+            "The text. Or, to a teammate, one record and no summary: "
+            '{"type": "shutdown_request", "reason"?}, {"type": "shutdown_response", "request_id", "approve", '
+            '"reason"?} or {"type": "plan_approval_response", "request_id", "approve", "feedback"?}.'
+        ),
+    }
+    properties = {**schema["properties"], "message": message}
+    return {**SEND_MESSAGE, "input_schema": {**schema, "properties": properties}}
+
+
+SEND_MESSAGE_IN_A_TEAM: Mapping[str, object] = _in_a_team()
+"""SendMessage as a model reads it while a team is active: `message` may be one of the public records (01.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
