@@ -387,7 +387,7 @@ def test_everybody_inside_sees_the_agents(host: Hosting, desk: Desk) -> None:
 SESSIONS_OWN = (
     *(("approve", "abcdef"), ("deny", "abcdef"), ("held",), ("explain", "--from", "bob"), ("rules",)),
     *(("rules", "--revoke", "1"), ("status",), ("status", "--mode", "bypassPermissions"), ("rename", "x")),
-    *(("close",), ("log",), ("trace", "abcdef"), ("doors",), ("move",)),
+    *(("close",), ("log",), ("trace", "abcdef"), ("doors",), ("move",), ("task", "list")),
 )
 
 

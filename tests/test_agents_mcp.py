@@ -508,4 +508,4 @@ def test_a_server_of_the_host_s_main_conversation_does_not_change_how_it_is_list
 def test_a_session_without_agents_answers_who_asks(desk: Desk) -> None:
     """What a server of a newer version asks of any session."""
     said_by = desk.run("--session", "bob", "tool", "whoami")
-    assert json.loads(said_by.out) == {"kind": "main", "name": "bob"}
+    assert json.loads(said_by.out) == {"kind": "main", "name": "bob", "tasks": False}

@@ -36,7 +36,7 @@ SO_PEERCRED: int = getattr(sockets, "SO_PEERCRED", 0)
 
 SESSION_COMMANDS = (
     *("send", "inbox", "wait", "held", "approve", "deny", "explain", "rules"),
-    *("status", "rename", "list", "peers", "log", "trace", "doors"),
+    *("status", "rename", "list", "peers", "log", "trace", "doors", "task"),
 )
 """The commands that a session answers for itself. `close` is none: it waits until the session is gone."""
 

@@ -412,6 +412,17 @@ VERBS: dict[str, Callable[[Control, Call], Awaitable[None]]] = {
         "answer_call",
         "`tool NAME`, for an MCP server of a session that lives elsewhere (09.9).",
     ),
+    "task": loaded_late(
+        "postroom.task_tools",
+        "answer_command",
+        "`task ACTION`, the shared tasks of this session's team (07.23).",
+    ),
+    "team-join": loaded_late(
+        "postroom.joining", "answer_join", "`team join`: this session becomes a member (07.22)."
+    ),
+    "team-leave": loaded_late(
+        "postroom.joining", "answer_leave", "`team leave`: it is none any more (07.22)."
+    ),
     "doors": loaded_late(
         "postroom.reach", "answer", "`doors`, what brings mail to this session's model (09.16)."
     ),

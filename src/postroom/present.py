@@ -55,6 +55,7 @@ EXIT_CODES = {
     "unknown_message": 3,
     "not_held": 3,
     "unknown_rule": 3,
+    "task_not_found": 3,
     "ambiguous": 4,
     "usage": 2,
 }

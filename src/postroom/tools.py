@@ -146,6 +146,10 @@ async def answer(
                 said = await read(session, speaker, arguments)
             case "report_observation":
                 said = reported(session)
+            case _ if tool in TASK_TOOLS:
+                from postroom import task_tools  # loaded by those who have a team
+
+                said = await task_tools.answer(session, tool, arguments, speaker)
             case _:
                 said = no_tool(tool)
         return carrying(session, speaker, said) if piggyback and not said.carries else said
@@ -153,7 +157,10 @@ async def answer(
         return refused(Refusal(code=error.code, message=error.message, hint=error.hint))
 
 
-TOOLS = ("send_message", "list_agents", "read_messages", "report_observation")
+TASK_TOOLS = ("task_create", "task_update", "task_list", "task_get", "task_claim")
+"""The tools of a team's shared tasks (07.23)."""
+
+TOOLS = ("send_message", "list_agents", "read_messages", "report_observation", *TASK_TOOLS)
 """The tools that there is an answer of."""
 
 _sending: set[asyncio.Task[Receipt | Refusal]] = set()
@@ -427,8 +434,8 @@ async def answer_call(control: Control, call: Call) -> None:
     """The verb `tool NAME` of the control socket: an MCP server of this session in another process asks (11.1).
 
     Its standard input is one JSON object: `arguments`, and where they are known `msg_id` and `trace`. The answer is one
-    JSON object: `text`, `document`, `failed`. Where it carries messages it is to be printed and then confirmed, as
-    every command that takes does: a connection that closes before gives them back at once.
+    JSON object: `text`, `document`, `failed`, and `tasks` as in `who_asks`. Where it carries messages it is to be printed
+    and then confirmed, as every command that takes does: a connection that closes before gives them back at once.
     """
     given = asked_of(call.stdin)
     if given is None:
@@ -438,20 +445,38 @@ async def answer_call(control: Control, call: Call) -> None:
     if call.args.name == WHOAMI:
         return call.done(json.dumps(who_asks(session, call.speaker)))
     said = await answer(session, call.args.name, arguments, speaker=call.speaker, msg_id=msg_id, trace=trace)
-    whole = {"text": said.text, "document": said.document, "failed": said.failed}
+    tasks = has_tasks(session, call.speaker)
+    whole = {"text": said.text, "document": said.document, "failed": said.failed, "tasks": tasks}
     out = json.dumps(whole)
     if not said.carries:
         return call.done(out)
     return await call.hand_over(out, partial(said.settle, session))
 
 
-def who_asks(session: Session, speaker: Agent | Observer | None) -> dict[str, str]:
-    """Who it is that asks: `main`, `agent` or `observer`, and what it is called; for an MCP server (09.9)."""
+def who_asks(session: Session, speaker: Agent | Observer | None) -> dict[str, object]:
+    """Who it is that asks, for an MCP server (09.9).
+
+    `kind` is `main`, `agent` or `observer`; `name` what it is called; `tasks` whether it has shared tasks now.
+    """
     if speaker is None:
-        return {"kind": "main", "name": session.name}
+        return {"kind": "main", "name": session.name, "tasks": has_tasks(session, None)}
     from postroom.agent import Observer
 
-    return {"kind": "observer" if isinstance(speaker, Observer) else "agent", "name": speaker.name}
+    kind = "observer" if isinstance(speaker, Observer) else "agent"
+    return {"kind": kind, "name": speaker.name, "tasks": has_tasks(session, speaker)}
+
+
+def has_tasks(session: Session, speaker: Agent | Observer | None) -> bool:
+    """Whether there are shared tasks for whoever asks: it takes part in a team that has a member (07.23)."""
+    if session.team is None:
+        return False
+    from postroom.task_steps import seat_of
+
+    if speaker is None:
+        return seat_of(session) is not None
+    from postroom.agent import Agent
+
+    return isinstance(speaker, Agent) and seat_of(session, speaker) is not None
 
 
 def asked_of(stdin: str | int | None) -> tuple[dict[str, object], str | None, str] | None:

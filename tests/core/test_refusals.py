@@ -60,6 +60,7 @@ def test_beyond_them_only_what_programs_and_people_meet() -> None:
             "unknown",
             "unknown_message",
             "unknown_rule",
+            "no_team",
             "usage",
             "session_closed",
             "unfit_path",

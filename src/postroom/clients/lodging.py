@@ -41,6 +41,7 @@ class Answered:
     Attributes:
         text, document, failed: as in `tools.Answer`.
         settle: to be called once: whether the whole result was written.
+        tasks: whether whoever asked has shared tasks now (07.23); None: it is not known.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Answered:
         document: dict[str, Any] | None,
         failed: bool,
         settle: Callable[[bool], None] | None = None,
+        tasks: bool | None = None,
     ) -> None:
         self.text = text
         self.document = document
         self.failed = failed
         self.settle = settle
+        self.tasks = tasks
 
 
 class Place(Protocol):
@@ -63,6 +66,10 @@ class Place(Protocol):
         self, tool: str, arguments: Mapping[str, object], *, msg_id: str | None, trace: str
     ) -> Answered:
         """Answers one call. Never raises for what a model wrote; cancelled, it holds nothing."""
+        ...
+
+    async def has_tasks(self) -> bool:
+        """Whether whoever asks has shared tasks (07.23). It raises nothing."""
         ...
 
     async def close(self) -> None:
@@ -92,7 +99,12 @@ class Here:
             except PostroomError as error:  # it is handed out again, marked
                 session.log(f"mcp: what was sent could not be written down: {error.code}")
 
-        return Answered(said.text, said.document, said.failed, settle if said.lease else None)
+        tasks = await self.has_tasks()
+        return Answered(said.text, said.document, said.failed, settle if said.lease else None, tasks)
+
+    async def has_tasks(self) -> bool:
+        """Whether this session has shared tasks; see `Place`."""
+        return tools.has_tasks(self._session, None)
 
     async def close(self) -> None:
         """Nothing is left to be told."""
@@ -149,6 +161,15 @@ class Elsewhere:
         finally:
             if not kept:
                 line.close()
+
+    async def has_tasks(self) -> bool:
+        """Whether whoever asks has shared tasks; see `Place`. A process that does not answer has none."""
+        with contextlib.suppress(ask.Unanswered, OSError, ValueError, KeyError, TypeError):
+            loop = asyncio.get_running_loop()
+            words = ["tool", tools.WHOAMI]
+            said = await loop.run_in_executor(None, ask.answer_of, self._path, self._token, words)
+            return json.loads(said)["tasks"] is True
+        return False
 
     def _settling(self, line: Any) -> Callable[[bool], None]:
         def settle(whole: bool) -> None:
@@ -272,7 +293,7 @@ def answered_of(out: bytes, err: bytes) -> Answered:
     """What `tools.answer_call` printed, or why it did not."""
     try:
         said = json.loads(out)
-        return Answered(said["text"], said["document"], said["failed"])
+        return Answered(said["text"], said["document"], said["failed"], tasks=said.get("tasks"))
     except (ValueError, KeyError, TypeError):
         code, _, rest = err.decode(errors="replace").partition("\n")
         says = " ".join(rest.removeprefix("postroom: ").split()) or "The session did not answer the call."

@@ -17,6 +17,9 @@ tools are asked of that program's process, and it speaks as itself (06.14).
 WHO the session is comes from the client's process, its environment and what it puts beside a call (`_meta`), never from
 a tool's arguments.
 
+THE TASKS of a team are offered while there is one that has a member. A client that was shown another list is told so, by
+`tools/list_changed`: with a call, and where the session lives here, within a second.
+
 A TRACE that a call belongs to (`traceparent`, `tracestate`) is written into the journal beside the message that the call
 sent, and goes back in the result's `_meta`; what the server asks the client carries it by the SDK. Peers do not see it.
 
@@ -25,7 +28,8 @@ It ends when the client closes its end, at a signal, and when standard output br
 Weak: where the session lives in another process, nobody is asked inside the client about a hold: an answer over that
 process's socket could come from any program that the agent starts. Nor does a server ask that is in a session of
 processes of its own, as a shell of the agent is: some clients that no table here knows start their servers so. A client
-that begins without a handshake cannot be asked either.
+that begins without a handshake cannot be asked either, nor told that the list of tools has changed; and where the session
+lives in another process, that is noticed with the next call.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from mcp import types
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 
 from postroom import __version__, clients, present, tools
 from postroom.clients.asking import SCHEMA, AskingInside, Replied
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from mcp.server.context import ServerRequestContext
+    from mcp.server.session import ServerSession
 
     from postroom.arguments import Values
     from postroom.client import Client
@@ -69,6 +74,9 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any, Any]
 
 __all__ = ["Serving", "definitions", "run", "server_of"]
+
+CHANGES = NotificationOptions(tools_changed=True)
+"""What the server says that it tells of by itself."""
 
 PROGRESS_SECONDS = 10.0
 """How often a call that waits says so: clients that give up on a silent call wait longer than this."""
@@ -104,11 +112,19 @@ ANNOTATIONS = {
     "report_observation": types.ToolAnnotations(
         title="Report an observation", destructive_hint=False, open_world_hint=False
     ),
+    "task_create": types.ToolAnnotations(destructive_hint=False, open_world_hint=False),
+    "task_update": types.ToolAnnotations(open_world_hint=False),  # it may delete one
+    "task_list": types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    "task_get": types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    "task_claim": types.ToolAnnotations(destructive_hint=False, open_world_hint=False),
 }
 """What clients go by when they decide whether a person is asked about a call (09.9)."""
 
 LARGE: dict[str, Any] = {"anthropic/maxResultSizeChars": 500_000}
 """Says that a result may be long, to a client that asks: one message may be."""
+
+LOOK_SECONDS = 1.0
+"""How often a server looks whether its session's team has a member yet, or still; without a team it does not look."""
 
 GREETING_SECONDS = 0.25
 """How long the session waits for the client's first word to be answered: what it is made of takes a while to load, and
@@ -128,12 +144,17 @@ WHOSE = ("POSTROOM_TOKEN", "POSTROOM_SESSION", "POSTROOM_SOCKET")
 """Variables that say whose a process is inside a session. Some clients start their servers without them."""
 
 
-def definitions(kind: str = "") -> types.ListToolsResult:
-    """The tools as a client lists them (09.9): three, or for an `observer` its own."""
+def definitions(kind: str = "", *, tasks: bool = False) -> types.ListToolsResult:
+    """The tools as a client lists them (09.9): three, with `tasks` those of a team too; or for an `observer` its own."""
     if kind == "observer":
         own: tuple[Mapping[str, object], ...] = (OBSERVER_REPORT,)
     else:
         own = (contract.SEND_MESSAGE, contract.LIST_AGENTS, contract.READ_MESSAGES)
+        if tasks:
+            from postroom.core.forms import SEND_MESSAGE_IN_A_TEAM
+            from postroom.task_tools import DEFINITIONS  # loaded by those who have a team
+
+            own = (SEND_MESSAGE_IN_A_TEAM, *own[1:], *DEFINITIONS)
     return types.ListToolsResult(
         tools=[
             types.Tool(
@@ -170,6 +191,9 @@ class Serving:
         self._waiting: set[anyio.CancelScope] = set()
         self._asking: asyncio.Task[None] | None = None
         self._greeted = False
+        self._listed = False  # with the tasks of a team
+        self._client: ServerSession | None = None
+        self._looking: asyncio.Task[None] | None = None
         if kind is not None:
             self.is_for(kind)
 
@@ -186,13 +210,40 @@ class Serving:
         """
         self._here = here
         self._lodged.set_result(place)
+        if here is not None and here.session is not None:
+            here.session.on_team(self._look)
+            self._look()
 
     async def list_tools(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """Answers `tools/list`."""
+        """Answers `tools/list`. It waits for no session: one that is not there yet has no team."""
         del context, params
-        return definitions(await asyncio.shield(self._kind))
+        kind = await asyncio.shield(self._kind)
+        self._listed = self._lodged.done() and await self._lodged.result().has_tasks()
+        return definitions(kind, tasks=self._listed)
+
+    def _look(self) -> None:
+        """The session takes a place in a team, or gives one up: from now on it is looked whether it has a member."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Tells the client when there are other tools, as long as the session has a place in a team."""
+        session = None if self._here is None else self._here.session
+        while session is not None and not session.closed:
+            await self._compare(tools.has_tasks(session, None))
+            if not session.seated:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _compare(self, tasks: bool | None) -> None:
+        """Tells the client, once, that there are other tools than it was shown."""
+        if tasks is None or tasks == self._listed or self._client is None:
+            return
+        self._listed = tasks
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._client.send_tool_list_changed()
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Answers `tools/call`. A tool that there is not is an error of the protocol, everything else a result."""
@@ -214,6 +265,7 @@ class Serving:
                 )
         if scope.cancelled_caught:
             answered = refused(CLOSING)
+        await self._compare(answered.tasks)
         if answered.settle is not None:
             if self._outgoing is not None and context.request_id is not None:
                 self._outgoing.carries(context.request_id, answered.settle)
@@ -230,6 +282,8 @@ class Serving:
         """The handshake is over: where the client can ask its person, held messages are asked about from now on."""
         del params
         await asyncio.shield(self._lodged)
+        self._client = context.session
+        self._look()
         session = self._attended()
         if session is not None and self._asking is None and takes_forms(context.session.client_capabilities):
 
@@ -258,10 +312,11 @@ class Serving:
             scope.cancel()
 
     async def close(self) -> None:
-        """Asks nobody any more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        """Asks nobody any more, and tells nothing."""
+        for task in (self._asking, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     def _greet(self) -> None:
         if not self._greeted:
@@ -442,7 +497,9 @@ async def attend(args: Values) -> None:
     observes = guest is not None and guest.kind == "observer"
     server = server_of(serving, OBSERVING if observes else contract.INSTRUCTIONS)
     async with contextlib.AsyncExitStack() as stack:
-        running = loop.create_task(server.run(incoming, outgoing, server.create_initialization_options()))
+        running = loop.create_task(
+            server.run(incoming, outgoing, server.create_initialization_options(CHANGES))
+        )
         stack.push_async_callback(ended, running)
         await outgoing.begun(GREETING_SECONDS)
         here: Present | None = None

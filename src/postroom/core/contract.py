@@ -50,6 +50,11 @@ TOOL_NAMES: Mapping[str, str] = MappingProxyType(
         "ListAgents": "list_agents",
         "ReadMessages": "read_messages",
         "ObserverReport": "report_observation",
+        "TaskCreate": "task_create",
+        "TaskUpdate": "task_update",
+        "TaskList": "task_list",
+        "TaskGet": "task_get",
+        "TaskClaim": "task_claim",
     }
 )
 """Each tool's name, and its name over MCP; `permissions.deny` takes either (01.33)."""

@@ -241,6 +241,8 @@ TOOLS: Final = frozenset(
     {
         *("SendMessage", "ListAgents", "ObserverReport", "ReadMessages"),
         *("send_message", "list_agents", "report_observation", "read_messages"),
+        *("TaskCreate", "TaskUpdate", "TaskList", "TaskGet", "TaskClaim"),
+        *("task_create", "task_update", "task_list", "task_get", "task_claim"),
     }
 )
 """What `permissions.deny` may name, in either spelling (01.33)."""

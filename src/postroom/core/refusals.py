@@ -174,6 +174,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
      "Leave it to the person, who does it in a terminal that no session started. Do not look for a way around it."),
     ("setting_invalid", "03.35", "The setting {key} cannot be used: {reason}.",
      "Mend it where it is set, in its file or behind `--settings`."),
+    ("no_team", "07.23", "There are no shared tasks here: this session is in no team that has a member.",
+     "A session becomes a member with `postroom team join`; its lead has tasks from then on."),
     ("session_closed", "03.46", "The session {name} has ended.", "Open it again with its session id."),
     ("unfit_path", "05.6", "{path}: {reason}.", "Mend its owner or mode, or name another folder."),
     ("unsupported", "00",

@@ -64,6 +64,7 @@ __all__ = [
     "next_claimable",
     "open_blockers",
     "replaced",
+    "unknown",
     "update",
 ]
 
@@ -219,8 +220,8 @@ def _refused(code: str, others: Iterable[str] = (), *, joint: str = ", ", **fact
     return TaskRefusal(code=code, message=f"{message}.", hint=hint, others=ids)
 
 
-def _unknown(board: Board, task_id: str) -> TaskRefusal:
-    """Why there is no such task to be worked on."""
+def unknown(board: Board, task_id: str) -> TaskRefusal:
+    """Why there is no such task to be worked on (07.23): `task_damaged` where its file cannot be read."""
     if reason := board.unreadable.get(task_id):
         return _refused("task_damaged", id=task_id, reason=reason)
     return _refused("task_not_found", id=_legible(task_id))
@@ -367,7 +368,7 @@ def update(board: Board, task_id: str, change: Change, *, by: str | None = None)
         return Updated(before=board.tasks.get(task_id), task=None, unblocked=_unblocked(board, task_id, None))
     before = board.tasks.get(task_id)
     if before is None:
-        return _unknown(board, task_id)
+        return unknown(board, task_id)
     if problem := _problem(change):
         return _refused("invalid_task", problem=problem)
     if refusal := _fault_of_edges(board, task_id, change):
@@ -411,7 +412,7 @@ def claim(board: Board, task_id: str, claimant: str, *, one_at_a_time: bool = Tr
         return _refused("invalid_task", problem=f"`owner` {problem}")
     task = board.tasks.get(task_id)
     if task is None:
-        return _unknown(board, task_id)
+        return unknown(board, task_id)
     waits_for = open_blockers(board)[task_id]
     busy_with = _in_progress(board, claimant, task_id) if one_at_a_time else ()
     rungs: tuple[tuple[bool, str, tuple[str, ...]], ...] = (
