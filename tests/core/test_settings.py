@@ -378,7 +378,6 @@ def test_an_unknown_key_is_named_once_with_the_nearest_known_one() -> None:
     [
         ("isolatePeerMachines", True),
         ("crossMachine", "open"),
-        ("claimTasks", True),
         ("nats", {}),
         ("gateways", []),
     ],

@@ -45,7 +45,7 @@ EXPIRIES: Mapping[str, int | None] = MappingProxyType(
 NEIGHBOURS = ("claude-code", "qwen-code")
 """What `publishTo` may name (chapter 09)."""
 
-NOT_BUILT = frozenset({"isolatePeerMachines", "crossMachine", "claimTasks", "nats", "gateways"})
+NOT_BUILT = frozenset({"isolatePeerMachines", "crossMachine", "nats", "gateways"})
 """Keys that are read and checked and whose feature is not there yet (03.36)."""
 
 _QUOTED = 60
