@@ -28,6 +28,7 @@ from postroom.outcome import ending, outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from os import PathLike
 
     from postroom.agents import Agents
     from postroom.core.index import Resolved
@@ -67,8 +68,8 @@ class Run:
         self.number = number
         self.result: str | None = None
         self.usage: Mapping[str, int | float] | None = None
-        self.output_path: str | None = None
-        self.worktree: str | None = None
+        self.output_path: str | PathLike[str] | None = None
+        self.worktree: str | PathLike[str] | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.number}>"
@@ -200,18 +201,19 @@ class Agent:
 
     # ── steering ─────────────────────────────────────────────────────────────────────────────────
 
-    def drain(self, limit: int | None = None) -> Batch:
+    def drain(self, limit: int | None = None, *, run_number: int | None = None) -> Batch:
         """Hands over all that waits, at a boundary of the agent's loop, and clears it: one atomic step (06.5).
 
         Args:
             limit: at most so many, the oldest; for a loop that can take no more at once.
+            run_number: as for `running`, for a loop that does not use that: of another run's nothing is handed over.
         """
         host = self.host
         # What a resume was begun for is handed over by the resume; and what waits for a run is not for what is left of
         # an earlier one.
-        if self.flight is not None or self._is_of_another_run():
+        if self.flight is not None or self._is_of_another_run() or run_number not in (None, self.run):
             return Batch()
-        entries = self.pending.drain(limit)
+        entries = [entry for entry in self.pending.drain(limit) if not host.is_over(entry)]
         self.seen_at = host.session.now()
         if not entries:
             return Batch()
@@ -446,8 +448,8 @@ class Agent:
         *,
         result: str | None = None,
         usage: Mapping[str, int | float] | None = None,
-        output_path: str | None = None,
-        worktree: str | None = None,
+        output_path: str | PathLike[str] | None = None,
+        worktree: str | PathLike[str] | None = None,
         run_number: int | None = None,
     ) -> bool:
         """Says how the present run ended, for a host that does not use `running` (06.11).
@@ -493,10 +495,10 @@ class Agent:
         self.turn_over()
         self.ring()
 
-    def may_write_to_main(self, main: Resolved) -> None:
-        """It is a background agent from now on (06.8); `main` is how its main conversation is found."""
+    def may_write_to_main(self, main: Resolved | None) -> None:
+        """It is a background agent from now on (06.8); `main` is how its main conversation is found. None: it is none."""
         if self._voice is not None:
-            self._voice.background = True
+            self._voice.background = main is not None
             self._voice.recipients.main = main
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, OrderedDict
+from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -32,15 +33,16 @@ from postroom.core import loops, route, runs
 from postroom.core.address import RESERVED, check_name, normal_form, ref_of, shown, variant
 from postroom.core.index import Candidate, Resolved
 from postroom.core.message import Origin, Party, Receipt, Refusal
-from postroom.core.queues import Entry, Mark, progress_of
+from postroom.core.queues import Entry, Mark, begins_a_run, progress_of
 from postroom.core.refusals import refusal
 from postroom.delivering import Delivering
-from postroom.errors import AgentStopped, BadUsage, PostroomError, SessionClosed
+from postroom.errors import BadUsage, PostroomError, SessionClosed
 from postroom.lifecycle import Hooks, Lifecycle, LifecycleEvent
 from postroom.mainline import MainLoop
-from postroom.outcome import NOTHING, Outcome, outcome, path_text
+from postroom.outcome import NOTHING, Outcome, path_text
 from postroom.remembering import Remembering, candidate_of, derived
 from postroom.resuming import RESUME_SECONDS, Flight
+from postroom.scripting import Scripting
 from postroom.state.agent_files import AgentFiles, MemoryAgentFiles, Unusable
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ KEPT_GUARDS = 256
 """Guards of agents that were evicted, as many as a session's own guard knows senders (03.63)."""
 
 
-class Agents(Delivering, Announcing, Remembering):
+class Agents(Delivering, Announcing, Remembering, Scripting):
     """The agents of one session, of which it is the only keeper.
 
     Args:
@@ -105,6 +107,7 @@ class Agents(Delivering, Announcing, Remembering):
         self.start_seconds = start_seconds
         self.background = background
         self.closed = False
+        self.context = copy_context()
         self._left = False
         self._run = run
         self._transcripts = transcripts
@@ -117,6 +120,8 @@ class Agents(Delivering, Announcing, Remembering):
         self._answered: dict[str, Receipt] = {}
         self._asked: dict[str, tuple[asyncio.Task[Receipt | Refusal], Flight, str]] = {}
         self._asking: Counter[str] = Counter()
+        self._unheard: set[str] = set()
+        self._scripts: set[asyncio.Task[str]] = set()
         self._chains: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._minded: set[asyncio.Task[object]] = set()
         self._guards: dict[str, loops.Guard] = {}
@@ -126,7 +131,7 @@ class Agents(Delivering, Announcing, Remembering):
             else AgentFiles(f"{session.folder}/agents", session.id)
         )
         self._main = session.host(self)
-        self.main = MainLoop(session, wake, self._drained, self.is_over)
+        self.main = MainLoop(session, wake, self._drained, self.is_over, self._prompted)
         self._index = session.directory.own_index()
         self._known: dict[str, Candidate] = {}
         self._main_party = Party(name="main", ref=ref_of(session.id))
@@ -212,7 +217,7 @@ class Agents(Delivering, Announcing, Remembering):
             name,
             agent_type,
             agent_id,
-            background,
+            bool(background),
             None if path is None else os.path.abspath(path),
             owner,
             workflow=False,
@@ -384,6 +389,17 @@ class Agents(Delivering, Announcing, Remembering):
         if agent.state != "live" and agent.flight is None and len(agent.pending) and not self.closed:
             self._go_on(agent)
 
+    def apply(self) -> None:
+        """The settings have changed: their limits are those of each guard from now on (03.36)."""
+        limits = self.session.standing.limits
+        kept = [agent.guard for agent in (*self._agents.values(), *self._let_go.values()) if agent.has_guard]
+        for guard in (*self._guards.values(), *kept):
+            guard.limits = limits
+
+    def _prompted(self, msg_id: str) -> None:
+        """The user's words wait for the main loop."""
+        self.tell("message_queued", None, msg_id=msg_id)
+
     def is_over(self, entry: Entry | Mark) -> bool:
         """Whether it tells how far a run has come that has ended by now: nobody reads that any more (06.11)."""
         if not (task_id := progress_of(entry)) or not isinstance(entry, Entry) or entry.task is None:
@@ -460,39 +476,6 @@ class Agents(Delivering, Announcing, Remembering):
         if self._agents.pop(agent.id, None) is not None:
             self._let_go[agent.id] = agent
 
-    async def run(self, prompt: str, *, name: str | None = None, agent_type: str = "") -> str:
-        """Runs an agent for a script; see `Session.run_agent` (06.16)."""
-        if self._run is None:
-            raise BadUsage("This session was given no way to run an agent.", "Give `run` to `Agents`.")
-        agent = await self._start(name, agent_type, None, False, None, None, workflow=True)
-        try:
-            return await self._work(agent, prompt)
-        finally:
-            self._forget_token(agent)
-
-    async def _work(self, agent: Agent, prompt: str) -> str:
-        """A script's agent runs in a task of its own: to stop it ends that, and not the script."""
-        assert self._run is not None
-        run_it = self._run
-
-        async def work() -> str:
-            async with agent.running() as run:
-                run.result = outcome(await run_it(agent, prompt)).result
-                if run.result is None:
-                    raise BadUsage("The host's `run` returned no text.", "Return the agent's final text.")
-            return run.result
-
-        task = asyncio.get_running_loop().create_task(work())
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task})
-            raise
-        if task.cancelled():
-            raise AgentStopped(f"{agent.name} was stopped before it was done.")
-        return task.result()
-
     def observe(self, watched: Agent | None = None, *, name: str = "observer") -> Observer:
         """Makes an observer of the main conversation, or of one agent (06.14). Nobody can address it.
 
@@ -549,7 +532,7 @@ class Agents(Delivering, Announcing, Remembering):
     ) -> LifecycleEvent:
         return LifecycleEvent(
             kind=what,
-            agent=self.session.id if agent is None else agent.id,
+            agent="" if agent is None else agent.id,
             name="main" if agent is None else agent.name,
             run=run if run is not None else 0 if agent is None else agent.run,
             status=status,
@@ -576,14 +559,23 @@ class Agents(Delivering, Announcing, Remembering):
             killed = runs.crashed(agent.life, now, notify=agent.background)
             if killed is not None and agent.id in self._known:
                 self.keep_anyhow(agent, killed)
+                if agent.transcript is not None:
+                    agent.transcript.event("agent_stopped", id=agent.id, run=killed.runs, status=killed.state)
                 agent.run_ended(None)
                 agent.cancel_run()
                 self.tell("agent_stopped", agent, status=killed.state)
+        for script in self._scripts:
+            script.cancel()
         self._left = True
         self.main.close()
         await self._lifecycle.close()
 
     def _check_open(self) -> None:
+        if self.closed and not self.session.closed:
+            raise SessionClosed(
+                f"The agents of {self.session.name} have been closed.",
+                "Open the session again for others.",
+            )
         if self.closed:
             raise SessionClosed(
                 f"The session {self.session.name} has ended.", "Open it again with its session id."
@@ -591,11 +583,3 @@ class Agents(Delivering, Announcing, Remembering):
 
     def __repr__(self) -> str:
         return f"<Agents of {self.session.name}: {len(self)} live>"
-
-
-def begins_a_run(entry: Entry) -> bool:
-    """Whether somebody is resumed for what its last run has not drained: for a message, and for the end of a task of its own.
-
-    How far another's run has come, what an observer saw and what was lost concern a run, and go with it.
-    """
-    return not progress_of(entry) and entry.origin.kind not in ("observer", "system")

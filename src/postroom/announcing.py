@@ -9,6 +9,7 @@ it again if it was not. What an agent that owns agents is told is in its list al
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from postroom.agent import Agent, Observer
@@ -20,6 +21,7 @@ from postroom.core.message import Origin, Party, Receipt, Refusal
 from postroom.core.queues import Entry, Mark, progress_of
 from postroom.core.refusals import refusal
 from postroom.core.report import validate_report
+from postroom.delivering import once_of
 from postroom.errors import BadUsage, PostroomError
 from postroom.state.agent_files import Unusable
 
@@ -49,6 +51,7 @@ class Announcing:
         session: Session
         main: MainLoop
         _agents: dict[str, Agent]
+        _answered: dict[str, Receipt]
         _files: AgentFiles | MemoryAgentFiles
         _let_go: WeakValueDictionary[str, Agent]
         _main_party: Party
@@ -62,6 +65,8 @@ class Announcing:
         def _guard_of(self, who: str) -> Guard: ...
 
         def keep(self, agent: Agent, life: Life, *, sync: bool = True) -> None: ...
+
+        def keep_anyhow(self, agent: Agent, life: Life) -> PostroomError | None: ...
 
         def log(self, line: str) -> None: ...
 
@@ -91,9 +96,12 @@ class Announcing:
         )
         if owner is not None and owner.state == "live" and owner.pending.append(entry) != "full":
             owner.ring()
+            self.tell("message_queued", owner, msg_id=entry.msg_id)
             if notification.status != "running":
                 self._told([entry])  # that owner's list is all the memory there is of it
-        elif not self.main.put(entry):
+        elif self.main.put(entry):
+            self.tell("message_queued", None, msg_id=entry.msg_id)
+        else:
             self.log("the main queue is full: a task notification waits on disk")
 
     def progress(self, agent: Agent, text: str) -> None:
@@ -149,12 +157,20 @@ class Announcing:
             agent.guard.forget_repeats()
         for entry in entries:
             if entry.task is not None:  # how a run ended that this agent owns: the main conversation hears it
-                if entry.task.status != "running":
-                    self.main.put(entry)
+                if entry.task.status != "running" and not self.main.put(entry):
+                    self._owe_again(entry.task)
                 continue
             self.session.journal(entry.msg_id, "failed", why.code, shown(agent.name, agent.ref))
+            self._answered.pop(once_of(entry.origin.identity, agent.id, entry.msg_id), None)
             if entry.msg_id not in awaited and entry.origin.kind in ("coordinator", "agent"):
                 self._tell_lost(agent, entry, why)
+
+    def _owe_again(self, task: TaskNotification) -> None:
+        """Nobody has room for the end of a run: it is owed, and told after a restart."""
+        self.log("the main queue is full: a task notification waits on disk")
+        child = self._agents.get(task.task_id)
+        if child is not None:
+            self.keep_anyhow(child, replace(child.life, owed=(*child.life.owed, task)[-runs.OWED_MAX :]))
 
     def gone_by(self, agent: Agent, entries: Sequence[Entry]) -> None:
         """These concerned a run that has ended, and nobody is resumed for them."""
@@ -212,5 +228,5 @@ class Announcing:
             status="queued",
             msg_id=entry.msg_id,
             to=self._main_party if agent is None else Party(name=name, ref=agent.ref, kind="agent"),
-            note=f"In {name}'s list. Not read yet; it cannot be answered.",
+            note=f"In {name}'s list in this process, not on disk. Not read yet; it cannot be answered.",
         )

@@ -28,20 +28,26 @@ def named(error: BaseException) -> str:
     return str(error) if isinstance(error, Quit) else type(error).__name__
 
 
-async def call(function: Callable[..., object], *arguments: object, seconds: float | None) -> object:
+async def call(
+    function: Callable[..., object],
+    *arguments: object,
+    seconds: float | None,
+    context: contextvars.Context | None = None,
+) -> object:
     """Calls it and returns what it returns; what it raises is raised here.
 
     Args:
         function: a coroutine function, or a plain one, which may also return something to be awaited.
         arguments: for it.
         seconds: its deadline; None: it has none.
+        context: in which it runs, where it has a deadline; None: a copy of the caller's.
 
     Raises TimeoutError at the deadline, and Quit in the place of what would end the loop. A coroutine that swallows its
     cancellation is left alone.
     """
     if seconds is None:
         return await _called(function, arguments)
-    task = asyncio.get_running_loop().create_task(_called(function, arguments))
+    task = asyncio.get_running_loop().create_task(_called(function, arguments), context=context)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NOTE = "In {name}'s list in this process, not on disk. Not read yet; a reply comes as its own message."
 """What `queued` means of an agent (06.3)."""
 
-RESUMED = "{name} was stopped and has been started again with this message. Not read yet."
+RESUMED = "{name} was stopped and has been started again with this message, which is in this process, not on disk. Not read yet."
 RETURNED = "{name} was stopped and has been started again with this message; {ended}."
 ENDED: Mapping[AgentState, str] = {
     "completed": "it has completed its run",
@@ -49,6 +49,11 @@ ENDED: Mapping[AgentState, str] = {
 
 REMEMBERED = 10_000
 """Ids that their senders chose and that are answered alike a second time (11.5), and ids that an answer may name."""
+
+
+def once_of(sender: str, target: str, msg_id: str) -> str:
+    """By what a message is known that its sender may send again (11.5): an id is one sender's, and for one target."""
+    return f"{sender} {target} {msg_id}"
 
 
 class Delivering:
@@ -63,6 +68,7 @@ class Delivering:
         _answered: dict[str, Receipt]
         _asked: dict[str, tuple[asyncio.Task[Receipt | Refusal], Flight, str]]
         _asking: Counter[str]
+        _unheard: set[str]
         _chains: OrderedDict[str, tuple[str, ...]]
         _guards: dict[str, loops.Guard]
         _main_party: Party
@@ -85,8 +91,7 @@ class Delivering:
         text, target = draft.text, found.candidate
         if text is None:
             return refusal("message_missing", problem="`message` is empty", spare="")
-        # An id is one sender's: the same one from somebody else is another message (11.5).
-        once = None if msg_id is None else f"{voice.origin.identity} {msg_id}"
+        once = None if msg_id is None else once_of(voice.origin.identity, target.identity, msg_id)
         if once is not None and (before := self._answered.get(once)) is not None:
             return before
         if once is not None and once in self._asked:
@@ -134,12 +139,12 @@ class Delivering:
         self._deliverable(entry)
         if agent.flight is None and isinstance(way, route.Resume):
             self._resume(agent)
+        self.tell("message_queued", agent, msg_id=entry.msg_id)
         if agent.flight is not None:
             agent.flight.expect(entry.msg_id)
             answer = self._resumed(agent, agent.flight, voice, draft, found, entry)
             return answer if once is None else self._once(once, answer, agent.flight, entry.msg_id)
         agent.ring()
-        self.tell("message_queued", agent, msg_id=entry.msg_id)
         receipt = self._receipt(voice, draft, found, entry, "queued", NOTE.format(name=agent.name))
         if once is not None:
             self._remember(once, receipt)
@@ -182,10 +187,9 @@ class Delivering:
         entry: Entry,
     ) -> Receipt | Refusal:
         """Waits until the resume that a message began or joined has come to something (02.27)."""
-        refused = await flight.joined(entry.msg_id)
+        refused = await flight.joined(entry.msg_id, told=entry.msg_id not in self._unheard)
         if refused is not None:
             return Refusal(code=refused.code, message=refused.message, hint=refused.hint, msg_id=entry.msg_id)
-        self.tell("message_queued", agent, msg_id=entry.msg_id)
         self.session.journal(entry.msg_id, "resumed", f"run {agent.run}", shown(agent.name, agent.ref))
         if self.background:
             return self._receipt(voice, draft, found, entry, "resumed", RESUMED.format(name=agent.name))
@@ -208,6 +212,7 @@ class Delivering:
 
         def settle(task: asyncio.Task[Receipt | Refusal]) -> None:
             self._asked.pop(once, None)
+            self._unheard.discard(msg_id)
             if (
                 not task.cancelled()
                 and task.exception() is None
@@ -230,7 +235,9 @@ class Delivering:
             self._asking[once] -= 1
             if not self._asking[once]:
                 del self._asking[once]
-                flight.left(msg_id)
+                if not under_way.done():
+                    self._unheard.add(msg_id)
+                    flight.left(msg_id)
 
     def _receipt(
         self,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import threading
 from collections import Counter, deque
@@ -163,6 +164,9 @@ class Lifecycle:
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._asking = asyncio.Semaphore(MAX_ASKING)
+        self._context = (
+            contextvars.copy_context()
+        )  # the host's own: what a hook begins belongs to no agent's run
         self._worker: asyncio.Task[None] | None = None
         self._failures: Counter[HookKind] = Counter()
         # What follows is touched by any thread that tells, and by those in which hooks run.
@@ -269,7 +273,9 @@ class Lifecycle:
         one = _Call()
         function = self._watched if _is_async(hook) else self._guarded
         try:
-            given = await call(function, hook, event, one, seconds=self._seconds)
+            given = await call(
+                function, hook, event, one, seconds=self._seconds, context=self._context.copy()
+            )
         except asyncio.CancelledError:
             self._left(kind, one)
             raise

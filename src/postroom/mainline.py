@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from postroom.batch import Batch
@@ -45,7 +46,8 @@ class MainLoop:
         session: whose.
         wake: the host's; called in the session's loop.
         drained: gets the entries that the host has confirmed, and how many messages there were in all.
-        is_over: says of an entry that comes back that nobody needs to read it any more.
+        is_over: says of an entry that nobody needs to read it any more.
+        prompted: hears the id of each prompt.
     """
 
     def __init__(
@@ -54,11 +56,14 @@ class MainLoop:
         wake: Callable[[], object] | None,
         drained: Callable[[Sequence[Entry], int], None],
         is_over: Callable[[Entry | Mark], bool],
+        prompted: Callable[[str], None],
     ) -> None:
         self._session = session
         self._wake = wake
         self._drained = drained
         self._is_over = is_over
+        self._prompted = prompted
+        self._context = copy_context()
         self._queue: MainQueue[Entry | Mark] = MainQueue()
         self._bell = Bell()
         self._loop = asyncio.get_running_loop()
@@ -96,6 +101,7 @@ class MainLoop:
         )
         if not self.put(entry):
             raise BadUsage("The main queue is full.", "Drain it first.")
+        self._prompted(entry.msg_id)
         return entry.msg_id
 
     def put(self, entry: Entry | Mark) -> bool:
@@ -126,9 +132,11 @@ class MainLoop:
         self._bell.ring()
         if wake and self._wake is not None:
             try:
-                given = self._wake()
+                # In the host's own context: what it begins belongs to no agent's run.
+                context = self._context.copy()
+                given = context.run(self._wake)
                 if inspect.isawaitable(given):
-                    waking = self._loop.create_task(awaited(given))
+                    waking = self._loop.create_task(awaited(given), context=context)
                     self._waking.add(waking)
                     waking.add_done_callback(self._woke)
             except KeyboardInterrupt:
@@ -194,6 +202,7 @@ class MainLoop:
 
     def _batch(self, items: Sequence[Entry | Mark], lease: Lease) -> Batch:
         session = self._session
+        items = [item for item in items if not self._is_over(item)]
         mail = {(one.origin.identity, one.msg_id): one for one in lease.messages}
         placed = {(one.identity, one.msg_id) for one in items if isinstance(one, Mark)}
         loose = [one for key, one in mail.items() if key not in placed]  # left by an earlier life, or let in

@@ -86,12 +86,21 @@ def path_text(what: str, path: object) -> str | None:
         text = os.fsdecode(cast("str", path))
     except Exception:  # it is the host's object that says what path it is
         raise BadUsage(f"`{what}` is a path, and this is {_what(path)}.", "Give a text or a Path.") from None
-    if not text or "\0" in text or len(text) > MAX_PATH_LENGTH:
+    if not text or "\0" in text or len(text) > MAX_PATH_LENGTH or not _encodes(text):
         raise BadUsage(
-            f"`{what}` is no path: it is empty, longer than {MAX_PATH_LENGTH} characters, or has a NUL in it.",
+            f"`{what}` is no path: it is empty, longer than {MAX_PATH_LENGTH} characters, or has in it what no path has.",
             "Give the path of a file.",
         )
     return text
+
+
+def _encodes(path: str) -> bool:
+    """Whether a file can be called so: half a surrogate pair is no name, unless it stands for a byte that is no UTF-8."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _amounts(usage: object) -> Mapping[str, int | float] | None:

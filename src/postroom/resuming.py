@@ -24,6 +24,7 @@ from postroom.agent import BEGUN
 from postroom.batch import Batch
 from postroom.core import runs
 from postroom.core.message import Refusal
+from postroom.core.queues import begins_a_run
 from postroom.core.refusals import refusal
 from postroom.errors import PostroomError
 from postroom.lifecycle import Veto
@@ -76,7 +77,8 @@ class Flight:
         self._awaited: set[str] = set()
         self._handed: list[Entry] = []
         self.ended: asyncio.Future[tuple[AgentState, str | None]] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._fly())
+        # In the host's own context: what it begins is bound to this run, and not to that of whoever sent.
+        self._task = asyncio.get_running_loop().create_task(self._fly(), context=host.context.copy())
         self._task.add_done_callback(self._fell)
 
     def holds(self, msg_id: str) -> bool:
@@ -91,13 +93,15 @@ class Flight:
         """A message has joined, whose sender will be told by what `joined` returns; from this instant on."""
         self._awaited.add(msg_id)
 
-    async def joined(self, msg_id: str) -> Refusal | None:
+    async def joined(self, msg_id: str, *, told: bool = True) -> Refusal | None:
         """Waits until it is known. Whoever stops waiting has joined all the same.
 
         Args:
             msg_id: of the message that joined; its sender is told by what this returns.
+            told: whether anybody hears what this returns; if not, a notice tells the sender.
         """
-        self.expect(msg_id)
+        if told:
+            self.expect(msg_id)
         try:
             return await asyncio.shield(self.over)
         finally:
@@ -156,7 +160,8 @@ class Flight:
             life, rebuilt = await asyncio.to_thread(host.kept, agent.id)
         except Unusable as flaw:
             raise Failed(flaw.reason) from None
-        if (life.name, life.runs) != (self._before.name, self._before.runs):
+        before = self._before
+        if (life.name, life.runs, life.stopped_by_user) != (before.name, before.runs, before.stopped_by_user):
             raise Failed("its metadata is not what this session wrote")
         agent.voice.recipients.restore(rebuilt.pins)
         try:
@@ -177,7 +182,9 @@ class Flight:
             agent.may_write_to_main(host.main_target)
         host.keep(agent, life)
         self._begun = True
-        entries = agent.pending.drain()
+        waited = agent.pending.drain()
+        entries = [entry for entry in waited if begins_a_run(entry)]
+        host.gone_by(agent, [entry for entry in waited if not begins_a_run(entry)])
         self._handed = entries
         agent.took(entries)
         messages = Batch(entries, ids=host.session.new_id, release=self._give_back)
@@ -229,6 +236,8 @@ class Flight:
         agent.flight = None
         if why is None:
             host.started(agent)
+            if self._handed:
+                host.tell("message_drained", agent, count=len(self._handed))
         elif self._begun and agent.state == "live":
             # The number of the run is not given out again: what was begun may still come to life somewhere.
             before = self._before
@@ -242,6 +251,7 @@ class Flight:
                     background=before.background,
                 ),
             )
+            agent.may_write_to_main(host.main_target if agent.background else None)
             agent.run_ended(None)
         if why is not None:
             # What the host had, and started no run with, ends with the rest that joined.

@@ -108,6 +108,8 @@ class Sending:
     def apply(self) -> None:
         """The settings have changed."""
         self.pace.limits = self._standing.limits
+        if self.inside is not None:
+            self.inside.apply()
         self._callers.clear()
 
     def _caller(self, voice: Voice) -> contract.Caller:

@@ -45,6 +45,10 @@ class Inside(Protocol):
         """Runs an agent for a script (06.16); see `Session.run_agent`."""
         ...
 
+    def apply(self) -> None:
+        """The settings have changed (03.36)."""
+        ...
+
     async def close(self) -> None:
         """The session ends: so do its agents."""
         ...

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from postroom.core import queues
 from postroom.core.message import Origin, OriginKind, Priority, RunStatus, TaskNotification
-from postroom.core.queues import CAPACITY, Entry, MainQueue, Mark, Pending, progress_of, tier_of
+from postroom.core.queues import CAPACITY, Entry, MainQueue, Mark, Pending, begins_a_run, progress_of, tier_of
 
 USER = Origin(kind="user", identity="user")
 AGENT = Origin(kind="agent", identity="a1", name="worker")
@@ -1022,3 +1022,15 @@ class AgentsList(RuleBasedStateMachine):
 @pytest.mark.rule("06.4", "06.5", "06.11")
 def test_an_agents_list_holds_whatever_is_put_and_taken() -> None:
     run_state_machine_as_test(AgentsList, settings=settings(max_examples=150, stateful_step_count=30))  # pyright: ignore[reportUnknownMemberType]
+
+
+@pytest.mark.rule("06.5", "06.11", "06.14")
+def test_a_message_or_the_end_of_a_task_begins_a_run_and_nothing_else_does() -> None:
+    def of(kind: OriginKind) -> Entry:
+        return Entry("m", "t", Origin(kind=kind, identity="x"))
+
+    silent: set[OriginKind] = {"observer", "system"}
+    for kind in get_args(OriginKind):
+        assert begins_a_run(of(kind)) != (kind in silent)
+    assert begins_a_run(about("t1", "done", "completed"))
+    assert not begins_a_run(about("t1", "half"))

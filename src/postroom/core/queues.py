@@ -115,6 +115,14 @@ def progress_of(item: Entry | Mark) -> str:
     return task.task_id if task is not None and task.status == "running" else ""
 
 
+def begins_a_run(entry: Entry) -> bool:
+    """Whether somebody is resumed for what its last run has not drained: for a message, and for the end of a task of its own.
+
+    How far another's run has come, what an observer saw and what was lost concern a run, and go with it.
+    """
+    return not progress_of(entry) and entry.origin.kind not in ("observer", "system")
+
+
 class _Progress(NamedTuple, Generic[Item]):
     """The latest progress of one task.
 
