@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -22,11 +23,13 @@ from postroom import (
     Refusal,
     SessionClosed,
 )
+from postroom.calling import Quit
 from postroom.core.queues import Entry
 from postroom.errors import PostroomError, StoreFailed, Veto
 from postroom.lifecycle import Hooks, LifecycleEvent
 from postroom.outcome import MAX_PATH_LENGTH, Outcome, ending, outcome
 from postroom.state.agent_files import AgentFiles
+from postroom.state.transcripts import read
 from tests.crew import Starter, Time, attributes, blocks, hosted, peer_of, refused, sent, words
 from tests.test_agents_recipients import Host, host
 from tests.transports.ends import run, until
@@ -1349,5 +1352,293 @@ def test_a_time_to_wait_is_a_number() -> None:
                 forever = asyncio.create_task(waiting(10**400))
                 await asyncio.sleep(0)
                 forever.cancel()
+
+    run(work())
+
+
+# ── what the last reading found ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("11.5", "02.24", "02.27")
+def test_a_message_that_was_lost_is_no_repeat_when_it_comes_again() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            raw = {"to": "worker", "message": "x", "summary": "s"}
+            msg_id = session.new_id()
+            sent(await session.send_call(raw, msg_id=msg_id))
+            sent(await session.send_call(raw | {"to": "other"}, msg_id=msg_id))
+            assert words(other.drain()) == ["x"]  # to somebody else it is another message
+            await agents.stop(worker)
+            refused(await session.send_call(raw, msg_id=msg_id), "stopped_by_user")
+            agents.restart(worker)
+            sent(await session.send_call(raw, msg_id=msg_id), "resumed")
+            assert starter.texts == ["x"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.3", "06.15", "06.13")
+@pytest.mark.parametrize("begun_by", ["wake", "async wake", "hook", "guard", "resume"])
+def test_what_the_host_begins_elsewhere_is_bound_to_no_run_that_happened_to_cause_it(begun_by: str) -> None:
+    async def work() -> None:
+        turn: list[asyncio.Task[tuple[list[str], bool]]] = []
+        second = asyncio.Event()
+
+        async def later(worker: Agent) -> tuple[list[str], bool]:
+            await second.wait()
+            return words(worker.drain()), await worker.finish(result="by its host")
+
+        def begins() -> None:
+            if not turn and parts:
+                turn.append(asyncio.get_running_loop().create_task(later(*parts)))
+
+        async def async_begins(*_: object) -> None:
+            begins()
+
+        def guard(agent: Agent) -> None:
+            if begun_by == "guard" and agent.name == "other":
+                loop.call_soon_threadsafe(begins)
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            if begun_by == "resume" and agent.name == "other":
+                begins()
+
+        loop = asyncio.get_running_loop()
+        parts: list[Any] = []
+        wake = begins if begun_by == "wake" else async_begins if begun_by == "async wake" else None
+        hooks = Hooks(task_completed=async_begins) if begun_by == "hook" else None
+        async with hosted(wake=wake, hooks=hooks, resume=resume, guard=guard) as (session, agents):
+            worker, other = await agents.start("worker"), await agents.start("other")
+            await other.finish("failed")
+            agents.main.rest()
+            agents.main.drain()
+            agents.main.rest()
+            parts.append(worker)
+
+            async def its_loop() -> None:
+                async with worker.running():
+                    if begun_by in ("guard", "resume"):
+                        sent(await worker.send("other", "x", summary="s"), "resumed")
+                    else:
+                        sent(await worker.send("main", "x", summary="s"))
+                        await asyncio.sleep(0)
+
+            await its_loop()
+            await until(lambda: bool(turn))
+            sent(await session.send("worker", "begins the next", summary="s"), "resumed")
+            sent(await session.send("worker", "for it", summary="s"))
+            second.set()
+            assert await turn[0] == (["for it"], True)
+
+    run(work())
+
+
+@pytest.mark.rule("03.36", "03.57")
+def test_other_limits_apply_at_once_inside_too() -> None:
+    async def work() -> None:
+        async with hosted(limits=None) as (session, agents):
+            worker, talker = await agents.start("worker"), await agents.start("talker")
+            for to in ("worker", "main"):
+                sent(await talker.send(to, "first", summary="s"))
+            standing = session.standing
+            tight = replace(standing.settings, limits=replace(standing.settings.limits, bucket_capacity=5))
+            session.apply(tight)
+            for to in ("worker", "main"):
+                for count in range(5):
+                    answer = await talker.send(to, f"{count}", summary="s")
+                    if isinstance(answer, Refusal):
+                        break
+                refused(await talker.send(to, "one more", summary="s"), "rate_limited")
+            assert worker.waiting <= 6
+
+    run(work())
+
+
+@pytest.mark.rule("02.27", "06.12")
+def test_without_background_work_too_who_stopped_waiting_is_told_by_a_notice() -> None:
+    async def work() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def its_loop(agent: Agent) -> None:
+            async with agent.running():
+                pass
+
+        async def resume(agent: Agent, messages: Any) -> None:
+            if agent.run > 2:
+                raise ValueError
+            begun.set()
+            await go.wait()
+            tasks.add(asyncio.get_running_loop().create_task(its_loop(agent)))
+
+        async with hosted(resume=resume, background=False) as (session, agents):
+            await (await agents.start("worker")).finish()
+            first = asyncio.create_task(session.send("worker", "one", summary="s"))
+            await begun.wait()
+            msg_id = session.new_id()
+            raw = {"to": "worker", "message": "two", "summary": "s"}
+            second = asyncio.create_task(session.send_call(raw, msg_id=msg_id))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            go.set()
+            await first
+            await until(lambda: agents.main.waiting == 1)
+            assert msg_id in words(agents.main.drain())[0]
+
+    run(work())
+
+
+@pytest.mark.rule("06.5", "06.11")
+def test_a_loop_by_hand_says_which_run_it_is() -> None:
+    async def work() -> None:
+        async with hosted(resume=Starter()) as (session, agents):
+            worker = await agents.start("worker")
+            number = worker.run
+            await agents.stop(worker, by_user=False)
+            sent(await session.send("worker", "begins the next", summary="s"), "resumed")
+            sent(await session.send("worker", "for it", summary="s"))
+            assert not worker.drain(run_number=number)
+            assert not await worker.finish(result="old", run_number=number)
+            assert words(worker.drain(run_number=worker.run)) == ["for it"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.11")
+def test_progress_that_waits_elsewhere_is_not_read_after_the_end() -> None:
+    async def work() -> None:
+        async with hosted(resume=Starter()) as (session, agents):
+            chief = await agents.start("chief")
+            worker = await agents.start("worker", owner=chief)
+            await chief.finish()
+            worker.progress("half")  # nobody else is there: main's
+            sent(await session.send("chief", "go on", summary="s"), "resumed")
+            await worker.finish(result="done")
+            assert [entry.task and entry.task.status for entry in entries(chief.drain())] == ["completed"]
+            batch = agents.main.rest()
+            assert [entry.task and entry.task.task_id for entry in entries(batch)] == [chief.id]
+            chief.progress("a bit")
+
+    run(work())
+
+
+@pytest.mark.rule("02.26", "06.13")
+def test_nothing_that_start_and_finish_take_makes_a_life_that_cannot_be_read(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            odd: Any = 1
+            agent = await agents.start("worker", background=odd, agent_type="\ud800", agent_id="w")
+            with pytest.raises(BadUsage):
+                await agent.finish(output_path="/tmp/\ud800")
+            with pytest.raises(BadUsage):
+                await agent.finish(worktree="/tmp/\ud800")
+            with pytest.raises(BadUsage):
+                await agents.start("other", transcript="/tmp/\ud800")
+            raw: Any = b"/tmp/\xff"
+            await agent.finish(result="\ud800", usage={"\ud800": 1}, output_path=raw)
+        async with host.open() as (session, agents):
+            again = agents.get("worker")
+            assert again is not None
+            assert session.problems == ()
+            (told,) = entries(agents.main.drain())
+            assert told.task is not None
+            assert told.task.output_path == "/tmp/\udcff"
+
+    run(work())
+
+
+@pytest.mark.rule("06.16")
+def test_a_run_that_wants_to_end_the_program_has_failed() -> None:
+    async def leaves(agent: Agent, prompt: str) -> str:
+        raise SystemExit(3)
+
+    async def work() -> None:
+        async with hosted(run=leaves) as (session, _):
+            with pytest.raises(Quit, match="SystemExit"):
+                await session.run_agent("x")
+
+    run(work())
+
+
+@pytest.mark.rule("06.16", "06.13")
+def test_the_end_of_the_agents_is_the_end_of_what_runs_for_a_script() -> None:
+    begun = asyncio.Event()
+
+    async def script(agent: Agent, prompt: str) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return prompt
+
+    async def work() -> None:
+        async with hosted(run=script) as (session, agents):
+            running = asyncio.create_task(session.run_agent("x"))
+            await begun.wait()
+            await agents.close()
+            with pytest.raises(AgentStopped):
+                await running
+            with pytest.raises(SessionClosed, match="agents of lead"):
+                await agents.start("late")
+
+    run(work())
+
+
+@pytest.mark.rule("06.8", "01.18")
+def test_a_synchronous_agent_whose_resume_failed_may_not_write_to_main() -> None:
+    async def resume(agent: Agent, messages: Any) -> None:
+        raise ValueError
+
+    async def work() -> None:
+        async with hosted(resume=resume) as (session, agents):
+            worker = await agents.start("worker", background=False)
+            refused(await worker.send("main", "x", summary="s"), "main_not_addressable")
+            await worker.finish()
+            refused(await session.send("worker", "x", summary="s"), "resume_failed")
+            assert not worker.background
+            refused(await worker.send("main", "x", summary="s"), "main_not_addressable")
+
+    run(work())
+
+
+@pytest.mark.rule("06.14", "06.5")
+def test_what_concerned_the_run_that_ended_is_not_handed_to_the_next() -> None:
+    async def work() -> None:
+        starter = Starter()
+        async with hosted(resume=starter) as (session, agents):
+            worker = await agents.start("worker")
+            sent(agents.observe(worker).report("it hesitates"))
+            sent(await session.send("worker", "go on", summary="s"))
+            await worker.finish()
+            await until(lambda: bool(starter.calls))
+            assert starter.texts == ["go on"]
+
+    run(work())
+
+
+@pytest.mark.rule("06.13")
+def test_a_stop_in_its_file_that_this_session_did_not_write_is_no_agent_of_its_own(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (session, agents):
+            worker = await agents.start("worker")
+            await worker.finish()
+            path = host.folder(worker.id) / "agent.json"
+            path.write_text(path.read_text().replace('"stopped_by_user":false', '"stopped_by_user":true'))
+            refused(await session.send("worker", "x", summary="s"), "resume_failed")
+
+    run(work())
+
+
+@pytest.mark.rule("06.13", "02.17")
+def test_the_transcript_says_that_the_end_of_the_session_killed_it(host: Host) -> None:
+    async def work() -> None:
+        async with host.open() as (_, agents):
+            worker = await agents.start("worker")
+            assert worker.transcript is not None
+            path = worker.transcript.path
+        assert "killed" in repr(read(path).agents[worker.id])
 
     run(work())

@@ -18,7 +18,7 @@ from tests.pages import agree, page_of, spans, table_rows
 PAGE = "docs/agents-reference.md"
 
 INNER: dict[str, str] = {
-    "Agents": "by_token came closed deliver dropped environment finish give_back can_take gone_by guard hand is_over keep keep_anyhow kept log mind progress record_send report resume rows "
+    "Agents": "apply context by_token came closed deliver dropped environment finish give_back can_take gone_by guard hand is_over keep keep_anyhow kept log mind progress record_send report resume rows "
     "session start_seconds started tell ask token_for transcript_of voice_of chain_token main_target background",
     "Agent": "cancel_run chain_token ended_future flight guard guard_again has_guard has_turn host life may_write_to_main pending recorded resting ring run_ended "
     "takes took turns unwritten voice",
