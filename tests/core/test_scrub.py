@@ -313,3 +313,13 @@ def test_the_table_keeps_positions() -> None:
     table = module._plain()  # pyright: ignore[reportPrivateUsage]
     assert {len(plain) for plain in table.values()} == {1}
     assert ord("\\") not in table
+
+
+@pytest.mark.rule("04.4")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_accent_that_stands_alone_hides_no_tag(name: str) -> None:
+    alone = [c for c in map(chr, range(0x80, 0x20000)) if unicodedata.normalize("NFKD", c)[:1] == " "]
+    assert len(alone) > 40
+    for accent in alone:
+        for text in (f"<{accent}{name}", f"<{accent}/{name}>", f"</{accent}{name}"):
+            assert scrub(text) != text, hex(ord(accent))

@@ -63,7 +63,7 @@ _MARK = "\\"
 _LOOKALIKES: Final = {
     "<": "＜﹤‹❮⟨〈〈˂ᐸᚲ≺⋖❰❬⧼𝈶⩹⪡≮",
     "/": "／⁄∕⧸╱᜵⁁⟋〳ノ丿⼃𝈺㇓Ⳇ",
-    "-": "‐‑‒–—―−﹘﹣－˗⁃⁻₋➖ⲻ─━⸺⸻ー۔⎯‾﹉﹍֊־᠆",
+    "-": "‐‑‒–—―−﹘﹣－˗⁃⁻₋➖ⲻ─━⸺⸻ー۔⎯﹍֊־᠆",
     "[": "［【〔〖⟦⁅❲⦋",
     ":": "：﹕︓ː∶",
     # Letters of other scripts that look like those in the names; accents and typographic variants of the
@@ -103,6 +103,26 @@ _MARKS: Final = ((0x0300, 0x3100), (0xA600, 0xABFF), (0xFB1E, 0xFB1E), (0xFE20, 
 
 _LINE_ENDS: Final = "\n\r\x0b\x0c\x85\u2028\u2029"
 _BLANKS: Final = "\t\x1c\x1d\x1e\x1f \xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_ACCENTS_ALONE: Final = (
+    # Accents that stand on no letter, which decompose to a blank and the accent.
+    *((0xA8, 0xA8), (0xAF, 0xAF), (0xB4, 0xB4), (0xB8, 0xB8), (0x2D8, 0x2DD), (0x37A, 0x37A), (0x384, 0x385)),
+    *(
+        (0x1FBD, 0x1FBD),
+        (0x1FBF, 0x1FC1),
+        (0x1FCD, 0x1FCF),
+        (0x1FDD, 0x1FDF),
+        (0x1FED, 0x1FEF),
+        (0x1FFD, 0x1FFE),
+    ),
+    *(
+        (0x2017, 0x2017),
+        (0x309B, 0x309C),
+        (0xFC5E, 0xFC63),
+        (0xFE49, 0xFE4C),
+        (0xFE70, 0xFE7E),
+        (0xFFE3, 0xFFE3),
+    ),
+)
 # Where Unicode keeps letters and signs that decompose to plain ones: accented, fullwidth, small,
 # mathematical, circled, squared, superscript.
 _DECOMPOSING: Final = (
@@ -130,6 +150,7 @@ def _plain() -> dict[int, str]:
     }
     table |= {code: "\0" for first, last in _INVISIBLE for code in range(first, last + 1)}
     table |= {ord(blank): " " for blank in _BLANKS}
+    table |= {code: " " for first, last in _ACCENTS_ALONE for code in range(first, last + 1)}
     table |= {ord(end): "\n" for end in _LINE_ENDS}
     table |= {ord(letter.upper()): letter for letter in _ALPHABET}
     imitated = {look: plain for plain, looks in _LOOKALIKES.items() for look in looks}
