@@ -17,7 +17,7 @@ which cost little to define (12.17).
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from postroom.errors import BadUsage
 
@@ -48,10 +48,13 @@ CLIENTS = (
 )
 """The programs of `postroom.clients`, a test holds them together (09.17)."""
 
+TEAM_ACTIONS = ("join", "leave", "send", "claim", "repair")
+"""What `team` does beside showing one (10.14)."""
+
 _MAX_QUOTED = 60
 """Characters of a word that an error repeats."""
 
-_SPACED = ("TEXT", "NAME")
+_SPACED = ("TEXT", "NAME", "ID-or-SUBJECT")
 """Words of a command that may hold blanks, and are then written between quotes."""
 
 _HELP_COLUMN = 28
@@ -106,6 +109,24 @@ def note(text: str) -> str:
 def descriptor(text: str) -> int:
     """Reads the number of a file descriptor. ValueError for anything else."""
     return count(text)
+
+
+def ids(text: str) -> list[str]:
+    """Reads ids between commas or blanks (07.23)."""
+    return text.replace(",", " ").split()
+
+
+def json_object(text: str) -> object:
+    """Reads an object of JSON. ValueError for anything else."""
+    import json
+
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(f"{quoted(text)} is no JSON object")
+    return cast("object", value)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
@@ -184,7 +205,7 @@ class Argument(NamedTuple):
         reads: makes the value of its word; raises ValueError that says what is wrong.
         choices: the words that it may be; empty where it is not one of a few.
         default: its value where it is not given.
-        required: a word that must be there.
+        required: a word, or an option, that must be there.
         dash: a `-` in its place means standard input.
         rest: it takes every word behind a bare `--`, and none before.
         shown: False for what people do not type.
@@ -205,7 +226,7 @@ class Argument(NamedTuple):
     def dest(self) -> str:
         """The attribute of `Values` that holds it; what Python keeps for itself has a `_` behind it."""
         name = (self.option.lstrip("-") or self.value.removeprefix("-- ").lower()).replace("-", "_")
-        return "from_" if name == "from" else name
+        return {"from": "from_", "as": "as_name"}.get(name, name)
 
     @property
     def form(self) -> str:
@@ -238,6 +259,10 @@ def _option(
     option: str, value: str, says: str, *, reads: Callable[[str], object] = str, default: object = None
 ) -> Argument:
     return Argument(option=option, value=value, says=says, reads=reads, default=default)
+
+
+def _place(value: str, says: str, choices: tuple[str, ...]) -> Argument:
+    return Argument(value=value, says=says, reads=one_of(*choices), choices=choices, required=True)
 
 
 def _choice(
@@ -399,6 +424,60 @@ COMMANDS: dict[str, Command] = {
             _switch("--follow", "go on and print steps as they come"),
         ),
     ),
+    "task": Command(
+        "the tasks that this session's team shares: create, update, list, get, claim",
+        "session",
+        (
+            _place("ACTION", "what to do", ("create", "update", "list", "get", "claim")),
+            _word("ID-or-SUBJECT", "the subject of a new task, else the id of one"),
+            _option("--subject", "SUBJECT", "its new subject"),
+            _option("--description", "TEXT", "what is to be done"),
+            _option("--active-form", "TEXT", "the subject while it is being done"),
+            _option("--owner", "NAME", "the member who has it, or in `list` whose tasks; '' for nobody"),
+            _choice(
+                "--status",
+                "STATUS",
+                "where it stands; `deleted` removes it",
+                ("pending", "in_progress", "completed", "deleted"),
+            ),
+            _option("--blocks", "IDS", "tasks that wait for this one: 3,4", reads=ids),
+            _option("--blocked-by", "IDS", "tasks that this one waits for: 1,2", reads=ids),
+            _option("--metadata", "JSON", "an object, merged in by key", reads=json_object),
+        ),
+    ),
+    "team": Command(
+        "the members, inboxes and tasks of a team; join, leave, send, claim, repair",
+        "both",
+        (
+            Argument(
+                value="ACTION",
+                says="without one the team is shown",
+                reads=one_of(*TEAM_ACTIONS),
+                choices=TEAM_ACTIONS,
+            ),
+            Argument(
+                value="TEXT", says="of `send`; `-` reads standard input. Of `claim` a task's id", dash=True
+            ),
+            _option("--team", "NAME", "the team, or the session whose team it is"),
+            _option("--as", "NAME", "what to be called there (default: the session's name)"),
+            _switch("--each", "one message to each of the other members"),
+            _option("--summary", "SUMMARY", "a preview, at most 200 characters (default: the first line)"),
+            _option("--teams-dir", "FOLDER", "look at another program's teams"),
+            _option("--tasks-dir", "FOLDER", "and at its tasks (default: beside its teams)"),
+        ),
+    ),
+    "team-join": Command(
+        "what `team join` asks a session",
+        "session",
+        (
+            Argument(
+                option="--team", value="NAME", says="the team, or the session whose team it is", required=True
+            ),
+            _option("--as", "NAME", "what to be called there"),
+        ),
+        shown=False,
+    ),
+    "team-leave": Command("what `team leave` asks a session", "session", shown=False),
     "close": Command(
         "end a detached session",
         "both",
@@ -503,6 +582,9 @@ def parse(argv: Sequence[str]) -> Values:
     for one in places:
         if one.required:
             raise _usage(verb, f"{one.value} is missing")
+    for one in options.values():
+        if one.required and values[one.dest] is None:
+            raise _usage(verb, f"{one.option} is missing", f"Write {one.option}={one.value}.")
     return Values(**values)
 
 

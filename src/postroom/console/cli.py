@@ -28,6 +28,7 @@ MODULES = {
     "list": "list",
     "peers": "list",
     "send": "send",
+    "team": "team",
     "trace": "trace",
     "log": "log",
     "close": "close",
