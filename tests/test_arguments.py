@@ -130,6 +130,37 @@ def refused(*argv: str) -> BadUsage:
         ),
         ("open -- ls -l", {"command": ("ls", "-l")}),
         ("open --name a -- run --name b -- c", {"name": "a", "command": ("run", "--name", "b", "--", "c")}),
+        ("task list", {"action": "list"}),
+        (
+            "task create 'Rename it' --blocks 3,4",
+            {"action": "create", "id_or_subject": "Rename it", "blocks": ["3", "4"]},
+        ),
+        (
+            "task update 3 --subject s --description d --active-form a --owner '' --status deleted",
+            {
+                "action": "update",
+                "id_or_subject": "3",
+                "subject": "s",
+                "description": "d",
+                "active_form": "a",
+                "owner": "",
+                "status": "deleted",
+            },
+        ),
+        (
+            "task update 3 --blocked-by '1 2' --metadata '{\"a\": 1}'",
+            {"action": "update", "id_or_subject": "3", "blocked_by": ["1", "2"], "metadata": {"a": 1}},
+        ),
+        ("team", {}),
+        ("team join --team lead --as tester", {"action": "join", "team": "lead", "as_name": "tester"}),
+        (
+            "team send --each 'to all' --summary s",
+            {"action": "send", "each": True, "text": "to all", "summary": "s"},
+        ),
+        ("team send --each -", {"action": "send", "each": True, "stdin": True}),
+        ("team repair --teams-dir a --tasks-dir b", {"action": "repair", "teams_dir": "a", "tasks_dir": "b"}),
+        ("team-join --team lead --as tester", {"team": "lead", "as_name": "tester"}),
+        ("team-leave", {}),
         ("close --forget", {"forget": True}),
         ("doctor --json", {"json": True}),
         ("doors", {}),
@@ -282,10 +313,10 @@ def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_
     assert set(ask.SEND_VALUES) == {one.option for one in COMMANDS["send"].takes if one.option and one.value}
     answered = {verb for verb, command in COMMANDS.items() if command.answered_by != "here"}
     assert set(ask.SESSION_COMMANDS) == answered - {
-        "close",
-        "move",
-        "tool",
-    }  # the latter two are asked by a server that stays
+        *("close", "team"),  # they do more than ask
+        *("team-join", "team-leave"),  # which `team` asks
+        *("move", "tool"),  # which a server that stays asks
+    }
     for verb in set(COMMANDS) - {"send"}:
         assert not ask.wants_input([verb, "bob", "-"])
 
@@ -326,6 +357,15 @@ def test_the_short_way_knows_the_options_that_take_a_word_and_the_commands_of_a_
         (["open", "--mode", "unknown"], "'unknown' is none of", "postroom open --help"),
         (["status", "--mode", ""], "'' is none of default, manual", "postroom status --help"),
         (["explain", "--mode", "planned"], "none of bypassing, prompting, none", "postroom explain --help"),
+        (["task"], "ACTION is missing", "postroom task --help"),
+        (["task", "make"], "'make' is none of create, update, list", "postroom task --help"),
+        (["task", "crate"], "'crate' is none of", "Did you mean create?"),
+        (["task", "create", "two", "words"], "'words' is one word too many", "between quotes"),
+        (["task", "update", "1", "--status", "done"], "'done' is none of pending", "postroom task --help"),
+        (["task", "update", "1", "--metadata", "[]"], "'[]' is no JSON object", "postroom task --help"),
+        (["task", "update", "1", "--metadata", "{"], "'{' is no JSON object", "postroom task --help"),
+        (["team", "joined"], "'joined' is none of join, leave", "Did you mean join?"),
+        (["team-join"], "--team is missing", "Write --team=NAME"),
         (["approve"], "ID is missing", "postroom approve --help"),
         (["approve", "a", "b"], "'b' is one word too many", "One ID at a time"),
         (["rename", "a", "b"], "'b' is one word too many", "quotes"),

@@ -31,7 +31,7 @@ LOOKED_UP = {"docs/commands.md", "docs/json.md", "docs/errors.md", "docs/clients
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────
 
-LATER = frozenset("team gateway device nats console top".split())
+LATER = frozenset("gateway device nats console top".split())
 """Commands that pages name as coming later."""
 
 
