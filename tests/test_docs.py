@@ -20,8 +20,8 @@ from typing import Any, cast, get_args
 import pytest
 
 import postroom
-from postroom import arguments, client, errors, present, reach, speaking, verdicts
-from postroom.console import doctor
+from postroom import arguments, boards, client, errors, present, reach, speaking, verdicts
+from postroom.console import doctor, team_mending, team_view
 from postroom.console.checks import finding
 from postroom.console.setting_up import files as setup_files
 from postroom.console.setting_up import pieces, programs, shown
@@ -46,6 +46,9 @@ from postroom.core.message import (
 from postroom.core.queues import Entry
 from postroom.core.refusals import CODES
 from postroom.core.settings import Limits
+from postroom.core.taskfile import Task
+from postroom.core.tasks import REFUSALS, Board
+from postroom.core.team import Team
 from postroom.session import Session, Status
 from postroom.state import keeping
 from postroom.state.keeping import DAY, Retention
@@ -223,6 +226,25 @@ def with_reply(reply: Any) -> Any:
 
 MESSAGE = present.message_document(MESSAGES[0])
 NOTICE = present.notice_document(NOTICES[0])
+TASK = boards.task_document(Task(id="1", subject="s"))
+BOARD = Board(tasks={"1": Task(id="1", subject="s")}, unreadable={"2": "it is empty"})
+TEAM = team_view.Seen(
+    team=Team(name="t", created_at=1),
+    folder="/t",
+    members=(team_view.Place(name="a", state="left", joined_at=1, at=2, active=False),),
+    inboxes=(
+        team_view.Inbox(
+            name="a", member=True, oldest="o", sender="s", age=1, kept=(team_view.Kept(name="q", size=1),)
+        ),
+    ),
+    board=BOARD,
+)
+EMPTY_TEAM = replace(
+    TEAM,
+    team=Team(name="t"),
+    members=(team_view.Place(name="a", state="lead", joined_at=0),),
+    inboxes=(team_view.Inbox(name="a", member=True, kept=TEAM.inboxes[0].kept),),
+)
 ROW_DOCUMENT = present.row_document(ROW)
 
 DOCUMENTS: dict[str, list[Any]] = {
@@ -254,6 +276,34 @@ DOCUMENTS: dict[str, list[Any]] = {
         )
     ],
     "`log`": [json.loads(present.log_text(STEPS, as_json=True))],
+    "A task": [
+        TASK,
+        boards.task_document(
+            Task(
+                id="2", subject="s", active_form="a", owner="o", blocks=("3",), blocked_by=("1",), metadata={}
+            ),
+            ("1",),
+        ),
+    ],
+    "`task create`, `task update`, `task claim` and `task get`": [
+        boards.step_document(TASK, assigned="o", unblocked=("3",), warnings=("w",)),
+        boards.step_document(None),
+    ],
+    "`task list`": [boards.board_document(BOARD, tuple(BOARD.tasks.values()))],
+    "`team`": [team_view.document(TEAM), team_view.document(EMPTY_TEAM)],
+    "`team repair`": [
+        team_mending.document(team_mending.Mended(team="t", kept=[("/t/a.json.quarantine", "quarantine", 1)]))
+    ],
+    "`team send`": [
+        {
+            "status": "partial",
+            "results": [
+                {"to": "a", "status": "written", "msg_id": "m", **present.error_document("c", "m", "h")}
+            ],
+        }
+    ],
+    "`team join`": [{"team": "t", "name": "n"}],
+    "`team leave`": [{"team": "t"}],
     "`close`": [{"session_id": "i", "expired": 0}],
     "`move`": [{"session_id": "i", "mode": "default", "turn": "unknown"}],
     "`doctor`": [doctor.document_of(doctor.Examined(findings=(finding.found("held", "w", "m"),)))],
@@ -281,13 +331,13 @@ DOCUMENTS: dict[str, list[Any]] = {
 `close` is made where it is answered and not in `present`: see the test of such documents.
 """
 
-WHOLE = {"message": MESSAGE, "notice": NOTICE, "row": ROW_DOCUMENT}
+WHOLE = {"message": MESSAGE, "notice": NOTICE, "row": ROW_DOCUMENT, "task": TASK}
 """Parts that have a section of their own: elsewhere their name is the type."""
 
 WORDS: dict[type, str] = {str: "string", bool: "boolean", int: "number"}
 
-OPEN = {"counts", "usage"}
-"""Objects whose keys are not fixed."""
+OPEN = {"counts": "object of number", "usage": "object of number", "metadata": "object"}
+"""Objects whose keys are not fixed, and the words for their type."""
 
 
 def types_of(value: Any) -> set[str]:
@@ -307,8 +357,8 @@ def shape(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
     for key, value in document.items():
         path = before + key
         first: Any = next(iter(cast("list[Any]", value)), None) if isinstance(value, list) else None
-        if key in OPEN:
-            yield path, "object of number"
+        if key in OPEN and value is not None:
+            yield path, OPEN[key]
         elif isinstance(value, dict) and value not in WHOLE.values():
             yield from shape(cast("dict[str, Any]", value), f"{path}.")
         elif isinstance(first, dict) and first not in WHOLE.values():
@@ -367,7 +417,11 @@ def test_documents_that_are_made_outside_present_are_described() -> None:
     keys = {key for title in DOCUMENTS for key in keys_of(title)}
     seen = 0
     for module, tree in SOURCES.items():
-        if module in ("present", "clients.dialect"):  # the second has the clients' own documents
+        if module in (
+            "present",
+            "clients.dialect",
+            "core.frames",
+        ):  # the others have other programs' own documents
             continue
         for node in ast.walk(tree):
             made: list[ast.expr] = []
@@ -433,7 +487,7 @@ def answered_codes() -> Iterator[str]:
 
 def test_every_code_has_its_row() -> None:
     rows = table_rows(page_of("docs/errors.md").sections, "code")
-    agree(rows, {*CODES, *raised_codes(), *answered_codes()})
+    agree(rows, {*CODES, *REFUSALS, *raised_codes(), *answered_codes()})
     for code, row in rows.items():
         assert is_sentence(row["what is wrong"]), f"{code} does not say what is wrong"
         assert row["exit"] == str(present.exit_code(code)), f"{code} has another exit code"
@@ -456,6 +510,7 @@ def test_every_environment_variable_has_its_row() -> None:
 
 
 INNER = {
+    "MAX_AMOUNT": "the largest number that every reader of JSON keeps exact",
     "UNBOUNDED": "stands for no limit",
     "HASH_DIGITS": "the length of a SHA-256",
     "MAX_RAW_NAME": "follows from MAX_NAME",
@@ -471,6 +526,7 @@ INNER = {
     "MAX_DROPPED": "is MAX_IDS",
     "NAME_LENGTH": "is MAX_NAME",
     "PATH_BYTES": "is CONTROL_PATH_LIMIT",
+    "LAST_ID": "follows from MAX_DIGITS",
     "OTHERS": "mode bits",
     **dict.fromkeys(("DAY", "MINUTE"), "a unit"),
     "UNSAID": "stands for no period",
@@ -479,7 +535,9 @@ INNER = {
     "APPLICATION": "a mark in a file",
     **dict.fromkeys(("VERSION", "SCHEMA", "PROTOCOL"), "a version"),
     **dict.fromkeys(("MAX_PID", "MAX_TIME", "MAX_FEATURES"), "what a neighbour's record can hold"),
-    **dict.fromkeys(("MAX_CLAIM", "MAX_MEMORY", "MAX_SMALL", "MAX_TENURE"), "of a small file of our own"),
+    **dict.fromkeys(
+        ("MAX_CLAIM", "MAX_MARK", "MAX_MEMORY", "MAX_SMALL", "MAX_TENURE"), "of a small file of our own"
+    ),
     **dict.fromkeys(
         ("TICK_NS", "WHOLE_SECONDS_NS", "SETTLED_NS", "TORN_NS"), "the tick of a file system's clock"
     ),
@@ -551,7 +609,7 @@ def shows(text: str, value: float) -> bool:
 
 def test_every_limit_has_its_row() -> None:
     numbers = named_numbers()
-    pages = [page_of(f"docs/{name}.md") for name in ("limits", "limits-clients")]
+    pages = [page_of(f"docs/{name}.md") for name in ("limits", "limits-clients", "limits-teams")]
     rows = table_rows([section for page in pages for section in page.sections], "limit")
     assert INNER.keys() <= numbers.keys(), f"gone from the code: {INNER.keys() - numbers.keys()}"
     agree(rows, numbers.keys() - INNER.keys())
@@ -584,9 +642,9 @@ HOSTS = {
         "arrive",
         "begin",
         # for the agents inside it, and what they are steered by
-        *("chain_token", "host", "journal", "listing_for", "new_id", "on_mail", "pinned"),
+        *("chain_token", "host", "journal", "listing_for", "new_id", "on_mail", "on_team", "pinned"),
         *("recipients_for", "send_as", "unhost", "took_chains", "waits_inside"),
-        *("answered", "cause", "turn_chain"),
+        *("answered", "cause", "turn_chain", "seat", "sending_to", "take_in", "turn_over", "went"),
         *(
             "called",
             "denied_behind",

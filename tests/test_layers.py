@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "transports": ("transport", "core.*", "errors", "transports.*"),
     "transports.uds": ("transport", "core.*", *GROUND, "transports.uds.*"),  # one transport in several files
     "transports.uds.*": ("transport", "core.*", *GROUND, "transports.uds.*"),
+    "transports.mailbox": ("core.*", *GROUND, "state.locks"),
     "transports.*": ("transport", "core.*", *GROUND),
     "recipients": ("core.*", "errors", "directory", "commits", "state.keeping"),
     "origins": ("core.*", "directory", "transport", "state.keeping"),
@@ -71,27 +72,50 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "origins",
         "recipients",
         "sending",
+        "teaming",
         "voice",
         "state.keeping",
     ),
     # The agents inside a session (chapter 06).
     "calling": (),
+    "outcome": ("core.*", "errors"),
     "batch": ("core.*",),
-    "mainline": ("batch", "commits", "core.*", "errors", "session"),
-    "agent": (*("agents", "batch", "commits", "core.*", "errors", "resuming", "voice", "state.transcripts"),),
+    "mainline": ("batch", "calling", "commits", "core.*", "errors", "session"),
+    "agent": (
+        *("agents", "batch", "commits", "core.*", "errors", "outcome", "resuming", "voice"),
+        "state.transcripts",
+    ),
     "resuming": (
         *("agent", "agents", "batch", "calling", "core.*", "errors", "lifecycle", "state.agent_files"),
     ),
     "lifecycle": ("calling", "core.*", "errors"),
-    "delivering": ("agent", "core.*", "lifecycle", "mainline", "resuming", "session", "voice"),
-    "announcing": ("agent", "core.*", "errors", "lifecycle", "mainline", "session"),
+    "delivering": ("agent", "core.*", "lifecycle", "mainline", "resuming", "sending", "session", "voice"),
+    "scripting": ("agent", "calling", "core.*", "errors", "outcome"),
+    "announcing": (
+        *("agent", "core.*", "delivering", "errors", "lifecycle", "mainline", "session"),
+        "state.agent_files",
+    ),
     "remembering": (
         *("agent", "ask", "core.*", "errors", "session", "state.agent_files", "state.transcripts"),
     ),
     "agents": (
         *("agent", "announcing", "ask", "batch", "core.*", "delivering", "errors", "lifecycle", "mainline"),
-        *("remembering", "resuming", "session", "voice", "state.agent_files"),
+        *("outcome", "remembering", "resuming", "scripting", "session", "voice", "state.agent_files"),
     ),
+    # A session's place in a team (chapter 07).
+    "mailing": (
+        *("core.*", "errors", "session", "voice", "state.locks", "state.team_files"),
+        "transports.mailbox",
+    ),
+    "teaming": (
+        *("core.*", "errors", "mailing", "session", "voice", "state.locks", "state.tasklist"),
+        *("state.team_files", "transports.mailbox"),
+    ),
+    "joining": (
+        *("call", "control", "core.*", "errors", "session", "teaming"),
+        *("state.locks", "state.team_files", "state.teams"),
+    ),
+    "enlisting": ("agent", "agents", "core.*", "errors", "joining", "teaming"),
     # The parts of a session, each of which one of its concerns is left to.
     "alarm": (),
     "standing": ("core.*",),
@@ -128,10 +152,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("session", "door", "call", "counter", "core.*", "errors", "arguments", "present", "transport"),
         *("agent", "state.processes", "state.roster"),
     ),
-    "tools": ("agent", "batch", "call", "control", "core.*", "errors", "present", "session"),
+    "tools": (
+        *("agent", "batch", "call", "control", "core.*", "errors", "present", "session", "task_tools"),
+        "task_steps",
+    ),
+    "boards": ("core.*", "present"),
+    "task_steps": ("agent", "boards", "core.*", "errors", "present", "session", "teaming", "state.locks"),
+    "task_tools": (
+        *("agent", "arguments", "call", "control", "core.*", "errors", "session", "task_steps", "tools"),
+    ),
     "speaking": ("agent", "arguments", "batch", "call", "control", "core.*", "present", "tools"),
     "opening": (
         *(
+            "joining",
             "session",
             "standing",
             "desktop",
@@ -171,7 +204,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "clients.lodging": ("ask", "core.*", "door", "errors", "session", "tools"),
     "clients.mcp": (
         *("arguments", "clients", "clients.asking", "clients.lodging", "clients.stdio", "core.*", "errors"),
-        *("client", "lineage", "presence", "present", "session", "state.processes", "tools"),
+        *("client", "lineage", "presence", "present", "session", "state.processes", "task_tools", "tools"),
     ),
     "clients.*": (
         *("session", "control", "call", "ask", "client", "clients", "core.*", "errors", "clients.hooks"),
@@ -188,7 +221,7 @@ RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("times",),
         ("message", "address", "scrub", "keys"),
-        ("frames", "settings", "envelope", "refusals", "index"),
+        ("frames", "requests", "settings", "envelope", "refusals", "index", "taskfile"),
         ("inbound",),
         (
             "wire",
@@ -203,14 +236,20 @@ RANKS: dict[str, tuple[tuple[str, ...], ...]] = {
             "portion",
             "ringing",
             "runs",
+            "mailfile",
+            "team",
+            "roles",
         ),
-        ("route", "inbox", "letter", "notices", "report", "transcript"),
+        ("route", "inbox", "letter", "notices", "report", "transcript", "teamfile", "frame_text", "forms"),
     ),
     "state": (
-        ("files", "processes", "record", "schema", "keeping", "tasklist"),
-        ("places", "tenure", "names", "store_files", "memory_tables", "watch", "scopes", "transcripts"),
-        ("belongings", "database", "config", "memory_store", "agent_files"),
-        ("readings", "journal"),
+        ("files", "processes", "record", "schema", "keeping"),
+        (
+            *("places", "tenure", "names", "store_files", "memory_tables", "watch", "scopes", "transcripts"),
+            "locks",
+        ),
+        ("belongings", "database", "config", "memory_store", "agent_files", "tasklist", "team_files"),
+        ("teams", "readings", "journal"),
         ("writer",),
         ("store_holds",),
         ("roster", "store"),
@@ -245,6 +284,7 @@ STANDARD = sys.stdlib_module_names | {"_sha2"}
 
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "core.wire": ("msgspec",),
+    "core.mailfile": ("msgspec",),
     "transports.nats": ("nats",),
     "doors.codex_app_server": ("websockets",),
     "clients.mcp": ("mcp", "anyio"),

@@ -330,5 +330,5 @@ def _written(value: object) -> object:
 
 def encode(frame: Frame) -> str:
     """Writes a frame as the text of an entry: compact JSON, what is None left out (07.12)."""
-    fields = cast("dict[str, object]", _written(frame))
-    return json.dumps({"type": frame.type, **fields}, ensure_ascii=False, separators=(",", ":"))
+    whole = {"type": frame.type, **cast("dict[str, object]", _written(frame))}
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
