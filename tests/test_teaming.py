@@ -30,7 +30,7 @@ from postroom.core.times import stamp
 from postroom.errors import StoreFailed
 from postroom.joining import join, leave
 from postroom.state.teams import Places, belongings, places_of, tasks_of
-from postroom.teaming import Teaming
+from postroom.teaming import HEADLESS_SECONDS, LOOK_SECONDS, Teaming
 from tests.crew import refused, sent
 from tests.framing import ALL, BY_TYPE
 from tests.transports.ends import run
@@ -257,6 +257,42 @@ def test_a_mailbox_that_takes_nothing_is_told_to_the_sender(places: Places) -> N
             path.unlink()
 
     run(work())
+
+
+@pytest.mark.rule("07.10", "07.11")
+def test_everybody_looks_each_second_and_a_headless_lead_twice(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teaming, "LOOK_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr(teaming, "HEADLESS_SECONDS", HEADLESS_SECONDS)
+    assert (LOOK_SECONDS, HEADLESS_SECONDS) == (1.0, 0.5)
+
+    async def work() -> None:
+        async with crew(places) as both:
+            assert (both.chief.seconds, both.seat.seconds) == (0.5, 1.0)
+            for headless, name in ((True, "team-lead"), (False, "team-lead"), (True, "x"), (False, "x")):
+                seat = Teaming(both.lead, both.seat.files, both.seat.tasks, name, headless=headless)
+                assert seat.seconds == (0.5 if headless and name == "team-lead" else 1.0)
+            both.member.began_turn()  # busy: it goes to the store, and the loop has it at its boundary
+            both.put("schema", "while it is busy", outer="team-lead")
+            assert await both.member.wait(30)
+            assert texts(both.member) == ["while it is busy"]
+            assert both.seat.mailbox.snapshot().items == () or await gone(both.seat)
+            both.member.ended_turn()
+            waiting = asyncio.create_task(both.member.wait(30))  # idle: it wakes whoever waits
+            both.put("schema", "while it is idle", outer="team-lead")
+            assert await waiting
+            assert texts(both.member) == ["while it is idle"]
+
+    run(work())
+
+
+async def gone(seat: Teaming) -> bool:
+    """Waits until the entries that the store has are removed from the file."""
+    async with asyncio.timeout(20):
+        while seat.mailbox.snapshot().items:
+            await asyncio.sleep(0.01)
+    return True
 
 
 # ── whom a name means ────────────────────────────────────────────────────────────────────────────

@@ -64,7 +64,7 @@ class Enlisted(Teaming):
         self.agents = agents
         self.agent = agent
         self._chief = chief
-        self._seconds = TURN_SECONDS
+        self.seconds = TURN_SECONDS
         self._turn = agent.seen_at
         self._tasks_seen: object = None
 

@@ -102,7 +102,7 @@ class Teaming(Mailing):
         self._index: Index = session.directory.own_index()
         self._shown: set[str] = set()
         self._boxes: dict[str, Mailbox] = {name: self.mailbox}
-        self._seconds = HEADLESS_SECONDS if headless and self.lead else LOOK_SECONDS
+        self.seconds = HEADLESS_SECONDS if headless and self.lead else LOOK_SECONDS
         self._seen: tuple[object, object] = (None, None)
         self._told: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = {}
@@ -161,7 +161,7 @@ class Teaming(Mailing):
                 await self.look()
             except (PostroomError, NotLocked, OSError) as error:
                 self._problem(f"The team {self.files.team} could not be looked at: {sentence_of(error)}")
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self.seconds)
 
     def _problem(self, sentence: str) -> None:
         if sentence not in self._told:
