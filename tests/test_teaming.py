@@ -259,6 +259,29 @@ def test_a_mailbox_that_takes_nothing_is_told_to_the_sender(places: Places) -> N
     run(work())
 
 
+@pytest.mark.rule("07.5", "07.10")
+def test_what_comes_while_the_mailbox_is_emptied_is_seen_too(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            both.put("schema", "one", outer="team-lead")
+            drop = both.seat.mailbox.drop
+
+            async def and_one_more(keys: Any) -> int:
+                removed = await drop(keys)
+                monkeypatch.setattr(both.seat.mailbox, "drop", drop)
+                both.put("schema", "two", outer="team-lead")
+                return removed
+
+            monkeypatch.setattr(both.seat.mailbox, "drop", and_one_more)
+            await both.seat.look()
+            await both.seat.look()
+            assert texts(both.member) == ["one", "two"]
+
+    run(work())
+
+
 @pytest.mark.rule("07.10", "07.11")
 def test_everybody_looks_each_second_and_a_headless_lead_twice(
     places: Places, monkeypatch: pytest.MonkeyPatch

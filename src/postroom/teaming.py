@@ -308,7 +308,8 @@ class Teaming(Mailing):
             step()
         if taken:
             await self.mailbox.drop(taken)
-        self._seen = (self._seen[0], self.mailbox.mark() if complete else None)
+        # What came since it was read may be in the file by now: only as it was read has it been seen.
+        self._seen = (self._seen[0], snapshot.mark if complete and not taken else None)
 
     def _room(self) -> int:
         """How many messages the receiver takes now (03.64)."""
