@@ -54,9 +54,9 @@ def problem(record: dict[str, Any], me: str, to: str, requests: Requests = OPEN)
 def test_a_request_to_shut_down_has_an_id_of_the_member_and_the_time() -> None:
     made = sent(ASK, LEAD, OTHER, Requests())
     assert made.frame == ShutdownRequest(
-        request_id=f"shutdown-{OTHER}-{NOW}", from_=LEAD, timestamp="2026-11-30T12:00:00.000Z", reason="done"
+        request_id=f"shutdown-{NOW}@{OTHER}", from_=LEAD, timestamp="2026-11-30T12:00:00.000Z", reason="done"
     )
-    assert made.requests.open == (Request(kind="shutdown", id=f"shutdown-{OTHER}-{NOW}", member=OTHER),)
+    assert made.requests.open == (Request(kind="shutdown", id=f"shutdown-{NOW}@{OTHER}", member=OTHER),)
     assert problem(ASK, LEAD, OTHER, made.requests) == f"{OTHER} was asked that a moment ago."
 
 

@@ -19,7 +19,7 @@ from tests.framing import ALL, AT, BY_TYPE
 WIRE: dict[str, tuple[set[str], set[str]]] = {
     "idle_notification": (
         {"from", "timestamp"},
-        {"idleReason", "summary", "completedTaskId", "completedStatus", "failureReason"},
+        {"idleReason", "summary", "completedTaskId", "completedStatus", "failureReason", "result"},
     ),
     "shutdown_request": ({"requestId", "from", "timestamp"}, {"reason"}),
     "shutdown_approved": ({"requestId", "from", "timestamp"}, {"paneId", "backendType"}),

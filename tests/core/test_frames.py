@@ -99,6 +99,10 @@ def test_an_idle_notification_says_why_what_was_done_and_the_error() -> None:
     assert words(replace(IDLE, idle_reason="interrupted")) == "My turn was interrupted and I am idle."
     failed = replace(IDLE, idle_reason="failed", failure_reason="no\nnetwork", summary="half of it")
     assert words(failed) == "My turn has failed and I am idle. Error: no network Summary: half of it"
+    assert (
+        words(replace(IDLE, result="It is done."))
+        == "My turn has ended and I am idle. Last words: It is done."
+    )
     assert words(replace(IDLE, completed_task_id="7")) == "My turn has ended and I am idle. Task 7: resolved."
     blocked = replace(IDLE, completed_task_id="7", completed_status="blocked")
     assert words(blocked) == "My turn has ended and I am idle. Task 7: blocked."

@@ -123,7 +123,7 @@ def _frame_of(
     request_id = _text(record, "request_id") or ""
     match record["type"]:
         case "shutdown_request":
-            made = f"shutdown-{to}-{now}"
+            made = f"shutdown-{now}@{to}"  # as Claude Code writes it, which shows its models no id of another form
             return ShutdownRequest(request_id=made, from_=me, reason=reason, timestamp=at)
         case "shutdown_response" if approve:
             return ShutdownApproved(

@@ -140,6 +140,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, _Field]]] = {
         "completedTaskId": _ID_OR_NONE,
         "completedStatus": _or_none(_one_of("resolved", "blocked", "failed")),
         "failureReason": _TEXT_OR_NONE,
+        "result": _TEXT_OR_NONE,
     },
     ShutdownRequest: {"requestId": _ID, "from": _TEXT, "reason": _TEXT_OR_NONE, "timestamp": _TEXT},
     ShutdownApproved: {

@@ -39,6 +39,7 @@ class IdleNotification:
     completed_task_id: str | None = None
     completed_status: Literal["resolved", "blocked", "failed"] | None = None
     failure_reason: str | None = field(default=None, repr=False)
+    result: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +302,11 @@ def _idle(frame: IdleNotification) -> str:
     task = ""
     if frame.completed_task_id:
         task = f" Task {_cut(frame.completed_task_id)}: {frame.completed_status or 'resolved'}."
-    said = _said("Error", frame.failure_reason) + _said("Summary", frame.summary)
+    said = (
+        _said("Error", frame.failure_reason)
+        + _said("Summary", frame.summary)
+        + _said("Last words", frame.result)
+    )
     return f"{_IDLE[frame.idle_reason]}{task}{said}"
 
 
