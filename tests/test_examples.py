@@ -112,6 +112,18 @@ def test_every_example_is_run_by_some_test_and_named_where_a_reader_looks() -> N
     assert there == run_here | ON_SDKS
     on_sdks = Path(__file__).with_name("sdks") / "test_examples.py"
     assert set(re.findall(r'"examples/(with_\w+\.py)"', on_sdks.read_text())) == ON_SDKS
-    page = (ROOT / "docs/agents.md").read_text()
+    pages = "".join((ROOT / f"docs/{page}.md").read_text() for page in ("agents", "teams"))
     for name in there:
-        assert f"(../examples/{name})" in page
+        assert f"(../examples/{name})" in pages
+
+
+@pytest.mark.rule("07.22", "07.23", "07.18", "07.20")
+def test_a_team_shares_its_tasks_and_is_sent_home(home: Path) -> None:
+    said = run("team.py", home)
+    done = re.findall(r"── (\w+) tells\nI have done #(\d)", said)
+    assert sorted(number for _, number in done) == ["1", "2", "3", "4", "5"]
+    assert {who for who, _ in done} <= {"schema", "tests", "docs"}
+    assert done[0][1] == "1"  # the others wait for it
+    at_the_end = parts(said)["at the end"].strip().splitlines()
+    assert at_the_end[0] == "3 members have gone, with [0, 0, 0]"
+    assert [line.split()[1] for line in at_the_end[1:]] == ["completed:"] * 5
