@@ -91,6 +91,50 @@ def test_eight_writers_and_two_readers_lose_nothing(inboxes: Path, programs: Pro
     assert not [name for name in os.listdir(inboxes) if name not in ("ann.json", ".ann.lock")]
 
 
+SENDS = int(os.environ.get("POSTROOM_TEST_SENDS", "40"))
+"""Of each of the eight in the next test; 2,000 takes minutes."""
+
+
+@KINDS
+@pytest.mark.rule("07.3", "07.5", "07.6", "11.12", "11.25")
+def test_show_1_of_eight_writers_a_reader_and_a_killer_nothing_acknowledged_is_lost_or_doubled(
+    inboxes: Path, programs: Programs, shared: bool
+) -> None:
+    """Who is killed is followed by another process, until each of eight places has sent its number."""
+    box = Mailbox(str(inboxes), "ann", shared=shared, stale_seconds=STALE)
+    chance = random.Random(11)
+    looker = Looker(inboxes / "ann.json")
+    acknowledged: list[str] = []
+    killed = 0
+    try:
+        reader = programs.writer("reader", "drain")
+        left = dict.fromkeys(range(8), SENDS)
+        at_work = {place: programs.writer(f"w{place}-0-", SENDS) for place in left}
+        while at_work:
+            place = chance.choice(sorted(at_work))
+            writer = at_work[place]
+            if killed < 12 and left[place] > 2:
+                writer.wait_for(chance.randrange(1, min(left[place], 10)))
+                sent = ids(writer.kill())
+                killed += 1
+            else:
+                sent = ids(writer.finished())
+            acknowledged += sent
+            left[place] -= len(sent)
+            if left[place] > 0:
+                at_work[place] = programs.writer(f"w{place}-{killed}-", left[place])
+            else:
+                del at_work[place]
+        wait_until(lambda: box.snapshot().items == ())
+        came = Counter(reader.kill())
+    finally:
+        looker.end()
+    assert killed == 12
+    assert len(acknowledged) == len(set(acknowledged)) >= 8 * SENDS
+    assert all(came[msg_id] == 1 for msg_id in acknowledged)
+    assert looker.torn == []
+
+
 @KINDS
 @pytest.mark.rule("07.3", "11.12", "11.19", "11.25")
 def test_writers_that_are_killed_lose_no_acknowledged_entry_and_wedge_nobody(
