@@ -854,3 +854,23 @@ def test_report_43_what_is_damaged_costs_itself_alone(
             assert [one for one in both.member.problems if "mailbox" in one] == problems
 
     run(work())
+
+
+@pytest.mark.rule("07.22")
+def test_a_session_goes_on_without_a_team_where_teams_fail(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(session: Session, state: str) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    async def work() -> None:
+        monkeypatch.setattr(joining, "attend", fails)
+        async with open_session("alone") as session:
+            Path(places.teams).mkdir(0o700)
+            async with asyncio.timeout(20):
+                while not any("no team" in one for one in session.problems):
+                    await asyncio.sleep(0.01)
+            assert session.team is None
+        assert session.closed
+
+    run(work())

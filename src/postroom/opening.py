@@ -296,7 +296,10 @@ async def _in_teams(session: Session, state: str) -> AsyncGenerator[None]:
     async def attending() -> None:
         while not os.path.isdir(f"{state}/teams"):
             await asyncio.sleep(TEAM_SECONDS)
-        await import_module("postroom.joining").attend(session, state)
+        try:
+            await import_module("postroom.joining").attend(session, state)
+        except Exception as error:  # the session goes on without a team
+            session.found(f"This session can take part in no team: {type(error).__name__}.")
 
     task = asyncio.get_running_loop().create_task(attending())
     try:
