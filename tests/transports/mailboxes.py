@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 WRITER = Path(__file__).parent.parent / "parties" / "mailbox_writer.py"
 
-SECONDS = 50.0
+SECONDS = float(os.environ.get("POSTROOM_TEST_SECONDS", "50"))
 """More than anything here takes."""
 
 
