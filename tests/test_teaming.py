@@ -31,6 +31,7 @@ from postroom.errors import StoreFailed
 from postroom.joining import join, leave
 from postroom.state.teams import Places, belongings, places_of, tasks_of
 from postroom.teaming import HEADLESS_SECONDS, LOOK_SECONDS, Teaming
+from postroom.transports.mailbox import MailboxWriteFailed
 from tests.crew import refused, sent
 from tests.framing import ALL, BY_TYPE
 from tests.transports.ends import run
@@ -719,6 +720,8 @@ def test_what_cannot_be_joined_says_why(places: Places) -> None:
             for name in ("../x", "a/b", "", "team-lead", "main", "x" * 65, "a b"):
                 with pytest.raises((InvalidName, BadUsage)):
                     await join(other, places, "lead", name or "/")
+            with pytest.raises(BadUsage, match="a member of another one's team"):
+                await join(other, places, "worker")
             with pytest.raises(BadUsage, match="in no team"):
                 await leave(other)
             with pytest.raises(BadUsage, match="does not leave"):
@@ -872,5 +875,68 @@ def test_a_session_goes_on_without_a_team_where_teams_fail(
                     await asyncio.sleep(0.01)
             assert session.team is None
         assert session.closed
+
+    run(work())
+
+
+# ── what an attack found ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rule("07.5", "07.10")
+def test_no_look_that_fails_is_the_last(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaming, "LOOK_SECONDS", 0.05)
+
+    async def work() -> None:
+        async with crew(places) as both:
+            drop, failures = both.seat.mailbox.drop, iter([MailboxWriteFailed("no room"), ValueError("odd")])
+
+            async def fails(keys: Any) -> int:
+                for failure in failures:
+                    raise failure
+                return await drop(keys)
+
+            monkeypatch.setattr(both.seat.mailbox, "drop", fails)
+            both.put("schema", "one", outer="team-lead")
+            await gone(both.seat)
+            assert texts(both.member) == ["one"]
+            assert any("could not be looked at" in one for one in both.member.problems)
+
+    run(work())
+
+
+@pytest.mark.rule("07.13", "07.18")
+def test_what_is_sent_at_once_keeps_every_request(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both, open_session("third") as third:
+            await join(third, places, "lead", "other")
+            await both.chief.look()
+            sends = [{"to": to, "message": {"type": "shutdown_request"}} for to in ("schema", "other")]
+            for answer in await asyncio.gather(*map(both.lead.send_call, sends)):
+                sent(answer, "written")
+            assert {one.member for one in both.chief.requests.open} == {"schema", "other"}
+
+    run(work())
+
+
+@pytest.mark.rule("07.13", "07.3")
+def test_what_could_not_be_written_takes_back_its_own_step_alone(places: Places) -> None:
+    async def work() -> None:
+        async with crew(places) as both:
+            request = BY_TYPE["permission_request"]
+            assert isinstance(request, PermissionRequest)
+            first, second = (replace(request, agent_id="schema", request_id=one) for one in ("r1", "r2"))
+            sent(await both.seat.send_frame("team-lead", first), "written")
+            box = Path(both.chief.mailbox.path)
+            kept = box.read_bytes()
+            box.unlink()
+            box.symlink_to("/etc/hostname")
+            refused(await both.seat.send_frame("team-lead", second), "mailbox_write_failed")
+            assert [one.id for one in both.seat.requests.open] == ["r1"]
+            box.unlink()
+            written(both, b"[]")
+            box.write_bytes(kept)
+            box.chmod(0o600)
+            sent(await both.seat.send_frame("team-lead", second), "written")
+            assert [one.id for one in both.seat.requests.open] == ["r1", "r2"]
 
     run(work())

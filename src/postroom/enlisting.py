@@ -98,7 +98,7 @@ class Enlisted(Teaming):
         if drained:
             await self.mailbox.drop(drained)
             for key in drained:
-                del self._handed[key]
+                self._handed.pop(key, None)
 
     async def discard_stale(self) -> None:
         """Throws away the frames that an earlier life has left: what they were about is over (02.25)."""

@@ -126,6 +126,12 @@ async def join(session: Session, places: Places, team: str, name: str | None = N
         team = team_name(lead)
     if team == team_name(session.id):
         raise BadUsage("That is this session's own team, whose lead it is.", "Join another one's.")
+    if lead is not None and any(
+        not one.member.lead for one in await asyncio.to_thread(belongings, places, lead)
+    ):
+        raise BadUsage(
+            "That session is a member of another one's team, and leads none.", "Join the team that it is in."
+        )
     files = files_of(places, team)
     wanted = Member(
         name=name or _member_name(session.name),
@@ -151,10 +157,12 @@ async def join(session: Session, places: Places, team: str, name: str | None = N
             "Run `postroom list` to see the sessions; their names can be given for their teams.",
         )
     seat = _seated(session, places, team, done[0].member.name)
-    if done[0].before:
-        await _pass_over(seat)
-    await seat.look()
-    seat.begin()
+    try:
+        if done[0].before:
+            await _pass_over(seat)
+        await seat.look()
+    finally:  # a member it is, also where this look failed: the next one may do better
+        seat.begin()
     return seat
 
 

@@ -11,6 +11,7 @@ the calls, each when the one before it is done.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from postroom.core import contract, forms, frame_text, roles
@@ -26,7 +27,7 @@ from postroom.state.locks import NotLocked
 from postroom.transports.mailbox import MailboxFull, MailboxWriteFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from postroom.core.frames import Frame
     from postroom.core.index import Candidate, Resolved
@@ -95,29 +96,31 @@ class Mailing:
             return refusal("mailbox_write_failed", name=target.name, reason=sentence_of(error).rstrip("."))
         if team is None or team.identified(target.identity) is None:
             return refusal("team_member_changed", name=target.name)
-        requests = self.requests
         text = draft.text
         frame: Frame | None = None
+        undo: Callable[[], None] | str = ""
         if draft.record is not None:
             made = forms.outgoing(
                 draft.record,
                 me=self.name,
                 to=target.name,
                 members=self.members,
-                requests=requests,
+                requests=self.requests,
                 now=session.now(),
             )
             if isinstance(made, Refusal):
                 return made
-            frame, requests, text = made.frame, made.requests, frame_text.encode(made.frame)
+            frame, text = made.frame, frame_text.encode(made.frame)
+            undo = self._stepped(frame, target.name)
         assert text is not None, "a bare subscription to a teammate is refused before"
         summary = draft.summary or (SUMMARY.format(type=frame.type) if frame is not None else None)
         answer = await self._written(target.name, target.identity, text, summary, msg_id)
         if isinstance(answer, Refusal):
+            if not isinstance(undo, str):
+                undo()
             return answer
         now = session.now()
         if frame is not None:
-            self.requests = requests
             self._sent(frame, target.name, now)
         return Receipt(
             status="written",
@@ -210,26 +213,49 @@ class Mailing:
         Returns a Receipt, or the refusal `invalid_record` or of the mailbox.
         """
         row = roles.ROWS[frame.type]
-        before, member = self.requests, to if self.lead else self.name
         may = roles.role_of(self.name, self.members) in row.senders
         if not may or roles.role_of(to, self.members) not in row.receivers:
             return refusal("invalid_record", problem=f"{frame.type} is not for {self.name} to send to {to}")
-        if row.begins is not None:
-            after = opened(before, roles.request_of(row.begins, frame, member))
-            if not isinstance(after, Requests):
-                return refusal("invalid_record", problem=f"the request was not begun: {after}")
-            self.requests = after
-        elif row.answers is not None:
-            request = before.find(row.answers, member, roles.id_of(frame))
-            if request is None:
-                return refusal("invalid_record", problem="no request of that id waits for an answer")
-            self.requests = settled(before, request)
+        undo = self._stepped(frame, to)
+        if isinstance(undo, str):
+            return refusal("invalid_record", problem=undo)
         answer = await self.mail(to, frame_text.encode(frame), summary=SUMMARY.format(type=frame.type))
         if isinstance(answer, Refusal):
-            self.requests = before
+            undo()
         else:
             self._sent(frame, to, self.session.now())
         return answer
+
+    def _stepped(self, frame: Frame, to: str) -> Callable[[], None] | str:
+        """Takes the step that a frame is in what is open, before it is written: nobody else takes it meanwhile (07.13).
+
+        Returns what takes back this one step, whatever else has happened since; or why it is none.
+        """
+        row, member = roles.ROWS[frame.type], to if self.lead else self.name
+        if row.begins is not None:
+            request = roles.request_of(row.begins, frame, member)
+            after = opened(self.requests, request)
+            if not isinstance(after, Requests):
+                return f"the request was not begun: {after}"
+            self.requests = after
+        elif row.answers is not None:
+            found = self.requests.find(row.answers, member, roles.id_of(frame))
+            if found is None:
+                return "no request of that id waits for an answer"
+            request = found
+            self.requests = settled(self.requests, request)
+        else:
+            return lambda: None
+
+        def undo() -> None:
+            now, spent = self.requests, (request.kind, request.member, request.id)
+            open_ = tuple(one for one in now.open if one != request)
+            settled_ = tuple(one for one in now.settled if one != spent)
+            self.requests = replace(
+                now, open=open_ if row.begins is not None else (request, *open_), settled=settled_
+            )
+
+        return undo
 
 
 def sentence_of(error: BaseException) -> str:

@@ -40,9 +40,7 @@ from postroom.core.mailfile import Entry
 from postroom.core.message import Message, Origin
 from postroom.core.requests import Departure, Requests, departed, forgotten, overdue
 from postroom.core.times import stamp
-from postroom.errors import PostroomError
 from postroom.mailing import SUMMARY, Mailing, sentence_of
-from postroom.state.locks import NotLocked
 from postroom.transports.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -159,7 +157,9 @@ class Teaming(Mailing):
         while not (self._closed or self.session.closed):
             try:
                 await self.look()
-            except (PostroomError, NotLocked, OSError) as error:
+            except (
+                Exception
+            ) as error:  # whatever it is: the next look may do better, and looking never ends by itself
                 self._problem(f"The team {self.files.team} could not be looked at: {sentence_of(error)}")
             await asyncio.sleep(self.seconds)
 
@@ -472,7 +472,7 @@ class Teaming(Mailing):
                         await asyncio.to_thread(self.files.remove)
                     else:
                         await self.leave()
-        except (PostroomError, NotLocked, OSError) as error:
+        except Exception as error:  # the session ends all the same
             self.session.log(f"leaving the team failed: {sentence_of(error)}")
         self.team = None
         self._show()
