@@ -298,7 +298,9 @@ class Agents(Delivering, Announcing, Remembering, Scripting):
     def get(self, who: str) -> Agent | None:
         """The agent of this name or id, live or stopped; None where there is none that can be used."""
         if not isinstance(who, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise BadUsage(f"An agent is found by its name or id, and this is {type(who).__name__}.")
+            raise BadUsage(
+                f"An agent is found by its name or id, and this is {type(who).__name__}.", "Give a text."
+            )
         found = self._agent(who if who in self._known else self._names.get(normal_form(who), who))
         return found if isinstance(found, Agent) else None
 

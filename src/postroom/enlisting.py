@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from postroom.agent import Agent
     from postroom.agents import Agents
     from postroom.core.message import Message
-    from postroom.core.team import Team
+    from postroom.core.team import Team, Why
 
 __all__ = ["Enlisted", "enlist"]
 
@@ -150,9 +150,9 @@ class Enlisted(Teaming):
         )
         self.agents.hand(self.agent, entry)
 
-    async def leave(self, why: str = "left") -> None:
+    async def leave(self, why: Why = "left") -> None:
         """It is a member no more; its agent is stopped, as nothing tells it what to do."""
-        await super().leave(why)  # pyright: ignore[reportArgumentType]
+        await super().leave(why)
         self._chief.enlisted.pop(self.agent.id, None)
         if self.agent.state == "live":
             await self.agents.stop(self.agent, by_user=False)
@@ -171,7 +171,7 @@ async def enlist(agents: Agents, agent: Agent) -> Enlisted:
     session = agents.session
     name = check_member_name(agent.name)
     if session.team is not None and agent.id in session.team.enlisted:
-        raise BadUsage(f"{agent.name} is a member already.")
+        raise BadUsage(f"{agent.name} is a member already.", "Use the place that `enlist` returned for it.")
     if session.team is not None and not session.team.lead:
         raise BadUsage("This session is a member of another one's team.", "Run `postroom team leave` first.")
     files, done = own_files(session), list[Joined]()

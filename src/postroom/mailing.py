@@ -98,7 +98,7 @@ class Mailing:
             return refusal("team_member_changed", name=target.name)
         text = draft.text
         frame: Frame | None = None
-        undo: Callable[[], None] | str = ""
+        undo: Callable[[], None] | str | None = None
         if draft.record is not None:
             made = forms.outgoing(
                 draft.record,
@@ -112,11 +112,13 @@ class Mailing:
                 return made
             frame, text = made.frame, frame_text.encode(made.frame)
             undo = self._stepped(frame, target.name)
+            if isinstance(undo, str):
+                return refusal("invalid_record", problem=undo)
         assert text is not None, "a bare subscription to a teammate is refused before"
         summary = draft.summary or (SUMMARY.format(type=frame.type) if frame is not None else None)
         answer = await self._written(target.name, target.identity, text, summary, msg_id)
         if isinstance(answer, Refusal):
-            if not isinstance(undo, str):
+            if undo is not None:
                 undo()
             return answer
         now = session.now()

@@ -72,5 +72,7 @@ class Scripting:
             await asyncio.wait({task})
             raise
         if task.cancelled():
-            raise AgentStopped(f"{agent.name} was stopped before it was done.")
+            raise AgentStopped(
+                f"{agent.name} was stopped before it was done.", "Run it again if it is wanted."
+            )
         return task.result()

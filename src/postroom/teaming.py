@@ -157,9 +157,7 @@ class Teaming(Mailing):
         while not (self._closed or self.session.closed):
             try:
                 await self.look()
-            except (
-                Exception
-            ) as error:  # whatever it is: the next look may do better, and looking never ends by itself
+            except Exception as error:  # whatever it is, the next look may do better
                 self._problem(f"The team {self.files.team} could not be looked at: {sentence_of(error)}")
             await asyncio.sleep(self.seconds)
 

@@ -43,7 +43,7 @@ FOREIGN: dict[str, Any] = {
             "agentType": "team-lead",
             "joinedAt": 1_764_500_000_000,
             "tmuxPaneId": "leader",
-            "cwd": "/work/größe",
+            "cwd": "/home/ann/größe",
             "subscriptions": [],
         },
         {
@@ -120,7 +120,7 @@ def test_every_field_of_another_programs_config_is_read() -> None:
         agent_id=f"team-lead@{NAME}",
         type="team-lead",
         pane="leader",
-        cwd="/work/größe",
+        cwd="/home/ann/größe",
     )
     assert worker == Member(
         name="worker",
